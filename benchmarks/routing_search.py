@@ -11,7 +11,7 @@ before the first update. A column has their share, for the arm that replays them
 
 Each trial is a line below, written before it ran. Its result, or its failure, goes into the JSON
 beside this file, and a trial with a result does not run again. The script ends with the table of
-docs/results/routing-search.md.
+docs/results/routing.md.
 """
 
 import argparse

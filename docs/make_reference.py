@@ -21,7 +21,7 @@ from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.keys import table_of
 from gspo_lab.recording.records import RECORDS, Record, is_time
 from gspo_lab.recording.store.schema import field_columns
-from gspo_lab.report.verdict_details import record
+from gspo_lab.report.views.calibration import record
 from gspo_lab.study import load_study
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.lints import WAIVABLE
@@ -74,6 +74,10 @@ numbers (`clip_fraction_responses`, `clip_any_responses`). With one ratio per re
 `clip_fraction_tokens_high` and `_low` add up to the headline. `would_clip_fraction_tokens_grpo` and `_gspo` count what
 *either* rule would clip on the same tokens, whichever rule the arm follows. The arm's own rule equals the headline, if
 the arm has the study's reference range.
+
+`clip_fraction_gradient` is the share of the **gradient** that it removes: the sum of r |A| |e_y - p| over those tokens, divided by
+that over all, where |e_y - p|^2 = 1 - 2 p_y + sum p^2. Tokens that a policy is certain of have almost no gradient, so a rule may clip
+few tokens and much gradient. Both columns have a `would_clip_...` for each rule. The gradient's are the native engine's alone.
 
 ## Mini-batches, sums and means
 

@@ -18,7 +18,7 @@ from gspo_lab.recording.records import Record, RunStatus, from_dict
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
-from gspo_lab.study import Run, Study
+from gspo_lab.study import Declaration, Run, Study
 
 
 def declare(study: Study, runs: Path) -> Path:
@@ -36,8 +36,8 @@ def declare(study: Study, runs: Path) -> Path:
 def added_later(runs: Path, study: str, *seeds: int) -> None:
     """The study as if these of its seeds had been added after its first step."""
     path = runs / study / "study.json"
-    edit = {"at": "2026-01-01", "what": f"seeds added: {', '.join(map(str, seeds))}"}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
+    declared = Declaration.parse(json.loads(path.read_text()), path)
+    write_json(path, replace(declared, added=seeds).to_json())
     ingest(runs)
 
 

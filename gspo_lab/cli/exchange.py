@@ -136,19 +136,18 @@ def import_logs(
         }
         columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
         options: dict[str, object] = {
-            "arm": arm,
-            "seed": seed,
-            "name": run_pattern,
-            "program": logged_by,
-        }
-        options |= {
             "source": source,
             "path": path,
+            "arm": arm,
+            "seed": seed,
+            "run_pattern": run_pattern,
+            "logged_by": logged_by,
             "config": config,
             "map": columns,
             "bench": bench,
+            "ignore": ignored or [],
+            "score": scores,
         }
-        options |= {"ignore": ignored or [], "score": scores}
         settings = _settings(overrides)
         rule = {
             key.removeprefix(RULE): settings.pop(key)
@@ -215,7 +214,7 @@ def export(
     The other programs are TensorBoard, trackio and W&B (offline).
     """
     from gspo_lab.exchange.exporters import export as export_runs
-    from gspo_lab.exchange.exporters import read_run_rows, write_log, write_readings
+    from gspo_lab.exchange.exporters import read_run_rows, write_log
     from gspo_lab.recording.store import export as export_tables
 
     with evidence_of(runs) as evidence:
@@ -232,9 +231,6 @@ def export(
         kind: Literal["csv", "parquet"] = "parquet" if format == "parquet" else "csv"
         paths = export_tables(database_of(runs), study, output_dir, kind)
         if study is not None:
-            paths += [
-                write_log(read_run_rows(evidence, study), output_dir, kind),
-                write_readings(output_dir),
-            ]
+            paths.append(write_log(read_run_rows(evidence, study), output_dir, kind))
     for path in paths:
         typer.echo(str(path))

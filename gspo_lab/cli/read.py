@@ -163,8 +163,7 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.analysis.claims import answer
     from gspo_lab.analysis.matching.tuning_check import choices_text
     from gspo_lab.analysis.readings import Source
-    from gspo_lab.report.sections.replications import lines
-    from gspo_lab.report.words import lines as answer_lines
+    from gspo_lab.report.views.replications import lines
     from gspo_lab.study.tune import budget
 
     source = Source(evidence, study)
@@ -172,7 +171,7 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     tuned = list[str]()
     if tune is not None and tune.trials is not None:
         tuned.append(f"{budget(tune)}, {tune.trials}: {choices_text(tune)}")
-    *answered, next_command = answer_lines(answer(source))
+    *answered, next_command = answer(source).lines
     return [source.declaration.question, *answered, *tuned, *lines(source), "", next_command]
 
 
@@ -297,7 +296,10 @@ def _runs(
                 name: None if row[name] is None else int(row[name])
                 for name in ("steps_done", "steps_planned")
             },
-            **{name: of_runs[run].value for name, of_runs in values.items()},
+            **{
+                name: of_runs[run].value if run in of_runs else None
+                for name, of_runs in values.items()
+            },
             "readings": {name: reading.key for name, reading in named.items()},
             "grader_errors": failed.get(run),
             "scores": {
@@ -333,7 +335,8 @@ def claims(
     from gspo_lab.analysis.claims import judge
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.readings.runs import not_counted as not_counted_of
-    from gspo_lab.report.words import claim_to_json, sentences
+    from gspo_lab.common.reason import sentences
+    from gspo_lab.report.views.claims import claim_to_json
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
@@ -376,15 +379,13 @@ def _library(json: bool) -> None:
 
 
 def _lines(result: "Result") -> Iterator[str]:
-    from gspo_lab.report.words import because, short
-
     mark = "" if result.declared else "  (descriptive)"
-    yield f"{result.claim.id}: {short(result.verdict)}{mark}"
+    yield f"{result.claim.id}: {result.word}{mark}"
     yield f"    {result.claim.statement} [{result.claim.source}]"
     yield f"    stated: {result.claim.value}"
     yield from (f"    here:   {_estimate(part)}" for part in result.parts)
     yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.supplementary)
-    yield f"    reason: {because(result.verdict)}"
+    yield f"    reason: {result.verdict.because}"
     yield from (
         f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter
     )

@@ -1,5 +1,6 @@
 """`run`, `replicate` and `report`: train a study's missing runs, and write its report."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from gspo_lab.common.atomic_files import lock_holder
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.common.registry import nearest
-from gspo_lab.common.states import State
+from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import RunFolder
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def run(
         bool, typer.Option("--fresh", help="Start over. The earlier runs move to runs/_archive.")
     ] = False,
     ignore_memory_check: options.IgnoreMemory = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Train more runs than the study declares.")
+    ] = False,
     dry_run: options.DryRun = False,
     accept_mismatch: options.Accept = None,
     output_dir: options.OutputDir = options.REPORTS,
@@ -71,16 +75,32 @@ def run(
 
     The same command resumes a stopped study.
     """
+    from gspo_lab.running.conduct.study_lock import announced_edits
     from gspo_lab.running.plan import plan
 
     _check_report(accept_mismatch, output_dir)
     study = load()
     if dry_run:
         planned = plan(study, runs, on=on, jobs=jobs)
-        print_either(json, planned.to_json(), planned.lines())
+        edits = [] if fresh else announced_edits(study, runs)
+        print_either(json, {**planned.to_json(), "edits": edits}, [*planned.lines(), *edits])
         return
+    if not yes:
+        _confirm_more_runs(study)
     how = {"on": on, "jobs": jobs, "fresh": fresh, "yes": ignore_memory_check}
     _carry_out(study, runs, output_dir, accept_mismatch, json=json, how=how)
+
+
+def _confirm_more_runs(study: "Study") -> None:
+    """Ask before a study trains more seeds than its file declares. LabError without a terminal."""
+    declared = len(study.file_seeds)
+    if len(study.seeds) <= declared:
+        return
+    more = f"{len(study.runs())} runs, and {study.path} declares {len(study.arms) * declared}"
+    if not sys.stdin.isatty():
+        raise LabError(f"{more}: --yes trains them all")
+    if not typer.confirm(f"{more}. Train them all?"):
+        raise typer.Exit(Exit.INTERRUPTED)
 
 
 def replicate(
@@ -146,7 +166,6 @@ def _carry_out(
     `also` names the original of a replication, whose report is written again.
     """
     from gspo_lab.recording.store import ingest
-    from gspo_lab.report.words import lines
     from gspo_lab.running.conduct import conduct
     from gspo_lab.running.conduct import outcome as outcome_of
 
@@ -167,7 +186,7 @@ def _carry_out(
     if json:
         print_json(outcome.to_json())
     else:
-        text, why, next_command = lines(outcome.answer)
+        text, why, next_command = outcome.answer.lines
         console.print(f"\n{text}", style="bold", markup=False, highlight=False)
         console.print(f"{why}\n", markup=False, highlight=False)
         console.print(outcome.table())
@@ -189,7 +208,7 @@ def _report(
     from gspo_lab.analysis.readings import Source
     from gspo_lab.recording.store import Evidence
     from gspo_lab.report import render, write
-    from gspo_lab.report.sections.replications import lines
+    from gspo_lab.report.views.replications import lines
 
     with Evidence.open(database_of(runs), runs) as evidence:
         if accept_mismatch is not None:

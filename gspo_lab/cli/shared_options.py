@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gspo_lab.cli.output import print_lines
+from gspo_lab.common.atomic_files import WAIT_SECONDS
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY, SUBJECT, SUBJECTS, database_of
 from gspo_lab.common.registry import nearest
@@ -24,7 +25,12 @@ Runs = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.", show_default=False)]
+StudyFile = Annotated[
+    Path,
+    typer.Argument(
+        help="The study's TOML file, or its name here or in studies/.", show_default=False
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -33,7 +39,13 @@ Overrides = Annotated[
         help="Override a setting, for example update.learning_rate=3e-4. Repeatable.",
     ),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Seeds: a count (5) or a list (0,1,7).")]
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        help="A list of seeds (0,1,7), or a count (5): the declared ones first, then those above."
+    ),
+]
+OneSeed = Annotated[int | None, typer.Option("--seed", help="One seed.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of steps (rollout batches).")]
 Arms = Annotated[str | None, typer.Option(help="Run only these arms, separated by commas.")]
 Name = Annotated[str | None, typer.Option(help="Name of the study. Default: the name of its file.")]
@@ -149,12 +161,12 @@ def update_lab(runs: Path) -> Path | None:
     ):
         return None
     try:
-        for line in ingest(runs).damaged:
+        for line in ingest(runs, patience_seconds=WAIT_SECONDS).damaged:
             warn(line)
     except LabError as error:
         if not database.exists():
             raise
-        # A damaged or read-only folder must not prevent reading the database.
+        # A lock, or a damaged or read-only folder, must not prevent reading the database.
         warn("\n  ".join([f"not all of {runs} is up to date: {error}", *error.details]))
     return database
 
@@ -200,6 +212,7 @@ def make_study(
     study_file: StudyFile,
     overrides: Overrides = None,
     seeds: Seeds = None,
+    seed: OneSeed = None,
     steps: Steps = None,
     arms: Arms = None,
     name: Name = None,
@@ -215,7 +228,7 @@ def make_study(
     study = load_study(
         study_file,
         overrides=overrides or (),
-        seeds=seed_list(seeds),
+        seeds=_asked_seeds(seeds, seed),
         steps=steps,
         arms=names,
         name=name,
@@ -251,8 +264,12 @@ def with_study(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def seed_list(text: str | None) -> list[int] | None:
-    """`"3"` -> [0, 1, 2]; `"0,4"` -> [0, 4]."""
+def _asked_seeds(text: str | None, seed: int | None) -> int | list[int] | None:
+    """The seeds of `--seeds` and `--seed`: a count, a list, or None without either."""
+    if seed is not None:
+        if text is not None:
+            raise LabError("--seed and --seeds: name one seed, or several; leave one of them out")
+        return [seed]
     if text is None:
         return None
     try:
@@ -263,7 +280,6 @@ def seed_list(text: str | None) -> list[int] | None:
         return numbers
     if not 1 <= numbers[0] <= 10_000:
         raise LabError(
-            f"--seeds {text}: a count lies from 1 to 10000; list the seeds that you mean, --seeds"
-            " 0,1,7"
+            f"--seeds {text}: a count lies from 1 to 10000; name one seed with --seed {text}"
         )
-    return list(range(numbers[0]))
+    return numbers[0]

@@ -64,19 +64,22 @@ def certify(
 
         kept = measure_error_rates(simulations, json=json)
         raise typer.Exit(Exit.FINISHED if kept else Exit.INCOMPLETE)
-    from gspo_lab.analysis.matching import certificate
+    from gspo_lab.analysis.findings.decision import decision
+    from gspo_lab.analysis.findings.matched import study_certificate
     from gspo_lab.analysis.matching.certificate import verify_record
     from gspo_lab.analysis.readings import Source
 
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)
-        matched = certificate(evidence, Source(evidence, named).declaration)
+        source = Source(evidence, named)
+        decided = decision(source)
         # The sample is drawn anew each time, so that a forger cannot know which answers are graded
         # again.
         samples = graded_again(
             evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom()
         )
-        checked = verify_record(evidence, matched, samples)
+        needed = decided.seeds if decided.stopped else None
+        checked = verify_record(evidence, study_certificate(source), samples, needed)
     print_either(json, checked.to_json() if json else None, [] if json else checked.lines())
     raise typer.Exit(Exit.FINISHED if checked.ok else Exit.INCOMPLETE)
 

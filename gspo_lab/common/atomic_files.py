@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -211,12 +212,33 @@ def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
         _HELD.discard(file)
 
 
+WAIT_SECONDS = 2.0
+"""A process that waits for a lock longer than this says who holds it."""
+
+
 @contextmanager
-def wait_for_lock(path: Path) -> Iterator[None]:
-    """Hold the lock `path`, waiting for it without limit. Its folder must exist."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def wait_for_lock(path: Path, *, patience_seconds: float | None = None) -> Iterator[None]:
+    """Hold the lock `path`, whose folder must exist. After `WAIT_SECONDS` stderr says who holds it.
+
+    Waits without limit, or raises InUse after `patience_seconds`.
+    """
+    with path.open("a+") as file:
+        if not _taken_within(file, WAIT_SECONDS if patience_seconds is None else patience_seconds):
+            holder = f"{path} is held by process {_named(path)[0] or 'unknown'}"
+            if patience_seconds is not None:
+                raise InUse(holder)
+            print(f"gspo-lab: {holder}; waiting", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"{os.getpid()} {_host()}")
+        file.flush()
+        _HELD.add(file)
+        try:
+            yield
+        finally:
+            if not file.closed:  # in a forked child
+                file.truncate(0)
+            _HELD.discard(file)
 
 
 def lock_holder(path: Path) -> str | None:

@@ -31,7 +31,7 @@ PILOTS = "_pilot"
 MIRROR = "_mirror"
 """Below a study: a folder per program of `[record] mirror`."""
 ADVICE = "_advice"
-"""Below `runs/`: the pilots of `gspo-lab plan --advise`, a folder per study."""
+"""Below a study: the pilots of `gspo-lab plan --advise`."""
 
 RUN = "run.json"
 """A run to train: Run.to_json(), its folders relative to this one."""

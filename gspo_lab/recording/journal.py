@@ -110,6 +110,13 @@ class Journal:
     def __exit__(self, *error: object) -> None:
         self._close()
 
+    def is_in_place(self) -> bool:
+        """Whether the open file is still the one at its path."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except OSError:
+            return False
+
     @property
     def has_records(self) -> bool:
         """Whether it had a complete line when it was opened, or has been written to since."""

@@ -1,5 +1,6 @@
-"""The report room: findings into one HTML file, its numbers as JSON and its gist as Markdown."""
+"""The report: what was found in a study as one HTML page, its numbers as JSON, its gist as
+Markdown."""
 
-from gspo_lab.report.page import Report, render, write
+from gspo_lab.report.render import Report, render, write
 
 __all__ = ["Report", "render", "write"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.report.markup import NOT_MEASURED, format_number, percent
+from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 
 Position = float | str
 Value = float | None
@@ -72,6 +72,8 @@ class Chart:
     series: tuple[Series, ...]
     kind: Kind = "lines"
     log: bool = False
+    log_x: bool = False
+    """Positions are drawn on a logarithmic axis, with a tick at each of them."""
     share: bool = False
     """Values are shares, shown in per cent."""
     whole: bool = False

@@ -22,6 +22,7 @@ from gspo_lab.analysis.claims import answer, judge
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import verdicts
 from gspo_lab.analysis.readings.answers import scores
 from gspo_lab.analysis.stats.stability import comparison
@@ -31,7 +32,6 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.recording.store.schema import RECORD_TABLES
-from gspo_lab.report.words import because, label, lines, sentence
 
 
 class Lab:
@@ -105,7 +105,7 @@ class Study:
         arm; seed; state; start (score before training, share 0 to 1); final (score at the end by
         the declared rule, share; None while unfinished); gain (final - start); best (highest that
         final would have been at any step); nonfinite (updates); errors (answers not graded);
-        collapsed, fell (bool; NA: not judged, for too few steps or evaluations).
+        collapsed, unstable (bool; NA: not judged, for too few steps or evaluations).
         """
         names = ("arm", "seed", "state", "start", "final", "gain", "best", "nonfinite", "errors")
         ended = outcomes(self.source, bench or self.source.declaration.primary)
@@ -115,7 +115,7 @@ class Study:
         frame["collapsed"] = Series(
             [run.collapsed if run.judged else None for run in ended], dtype="boolean"
         )
-        frame["fell"] = Series(
+        frame["unstable"] = Series(
             [run.unstable if run.stability_judged else None for run in ended], dtype="boolean"
         )
         return frame
@@ -215,11 +215,11 @@ class Study:
             [
                 verdict.subject,
                 *(getattr(verdict, name) for name in rule),
-                label(verdict),
+                verdict.label,
                 *(getattr(verdict.paired, name) for name in paired),
                 verdict.margin,
                 comparison(verdict).smallest_detectable,
-                because(verdict),
+                verdict.because or None,
                 sentence(verdict),
             ]
             for verdict in verdicts(self.source).values()
@@ -238,7 +238,7 @@ class Study:
                 result.claim.id,
                 result.word,
                 result.claim.statement,
-                because(result.verdict) or "",
+                result.verdict.because,
                 result.p,
                 result.p_adjusted,
                 result.declared,
@@ -275,7 +275,7 @@ class Study:
 
     def answer(self) -> str:
         """The three lines that `gspo-lab show` and the report open with."""
-        return "\n".join(lines(answer(self.source)))
+        return "\n".join(answer(self.source).lines)
 
 
 def _word(name: str, word: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from gspo_lab.analysis.findings.clip_fractions import arms_by_level
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.text import visible
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.markup import format_number, percent
+from gspo_lab.report.formats import format_number, percent
 
 COLOURS = 12
 """Colours of arms, `a0` to `a11` of a scheme.
@@ -193,8 +193,13 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
         )
         layout["xaxis"]["unifiedhovertitle"] = {"text": f"{inert(chart.x_title)} %{{x}}"}
         if chart.reach is not None:
-            room = 0.02 * (chart.reach[1] - chart.reach[0])
-            layout["xaxis"]["range"] = [chart.reach[0] - room, chart.reach[1] + room]
+            low, high = map(math.log10, chart.reach) if chart.log_x else chart.reach
+            room = 0.02 * (high - low)
+            layout["xaxis"]["range"] = [low - room, high + room]
+        if chart.log_x:
+            places = sorted({float(x) for series in chart.series for x in series.x})
+            ticks = {"tickvals": places, "ticktext": [f"{place:g}" for place in places]}
+            layout["xaxis"] |= {"type": "log", **ticks}
     else:
         data = _dots(chart, colours)
         layout["annotations"] = _values_above(chart)

@@ -136,7 +136,7 @@ class StopSignal:
         return self._signals > 0 or orphaned
 
 
-class StepCount:
+class JournalSink:
     """A sink that passes everything on to the journal and knows how many steps are complete.
 
     It adds the run, its declaration, reference ranges and starting files to an engine's `started`.
@@ -181,10 +181,22 @@ class StepCount:
                 f" {step}; delete the folder {self._folder.path} to make the run again"
             )
 
+    def _require_place(self) -> None:
+        """LabError if the run's folder was moved or deleted while the run was at work.
+
+        Its journal is then elsewhere, and its model where the folder was.
+        """
+        if not self._journal.is_in_place():
+            raise LabError(
+                f"{self._folder.path} was moved or deleted while the run was at work: start the"
+                " study where its folder is now, and the run resumes from its last checkpoint"
+            )
+
     def write_progress(self, state: State, message: str | None = None) -> None:
         """Write where the run now stands."""
         sealed = {}
         if state is State.FINISHED:
+            self._require_place()
             sealed = {**seal(self._folder.journal), "model": sums_digest(self._folder.final)}
         self.write(
             [RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)]
@@ -212,7 +224,7 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
     with ExitStack() as stack:
         journal = stack.enter_context(folder.append())
         stack.callback(folder.enter, None)
-        sink = StepCount(folder, run, journal, stands.steps)
+        sink = JournalSink(folder, run, journal, stands.steps)
         try:
             complete = make_engine(run).train(run, sink, folder.path, lambda: stop() or arrived())
         except Exception as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from gspo_lab.common.registry import nearest
-from gspo_lab.study.declaration import Arm
+from gspo_lab.study.declaration import Arm, Sweep
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.study.verdict_tables import VerdictTable
 
@@ -111,6 +111,21 @@ def broken_order(
     if missing or len(set(order)) < len(order):
         mistake = f"'{missing[0]}' is missing" if missing else "an arm is named twice"
         return [f"{key}: {mistake}; name every arm but the baseline once"]
+    return []
+
+
+def broken_over(verdict: VerdictTable, sweep: Sweep | None, seeds: int) -> list[str]:
+    """The mistake in `verdict.over`, which names the swept key."""
+    if verdict.over is None:
+        return []
+    if sweep is None or sweep.key != verdict.over:
+        swept = "nothing is swept" if sweep is None else f"the sweep is of {sweep.key}"
+        example = f'"{verdict.over}" = [1e-4, 2e-4, 4e-4]'
+        return [f"verdict.over: {swept}; give the values to compare over, [sweep] {example}"]
+    if len(sweep.doses) < 3:
+        return [f"verdict.over: {len(sweep.doses)} values show no peak; give three or more"]
+    if seeds < 2:
+        return ["verdict.over: one seed cannot choose a value for another; give two or more"]
     return []
 
 

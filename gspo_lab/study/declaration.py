@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from pydantic import FiniteFloat, ValidationError
 
@@ -38,6 +38,17 @@ LOCKED = (
     "recorded",
 )
 """The keys of study.json that its digest covers."""
+UNLOCKED = (
+    "reference_bands",
+    "comment",
+    "commands",
+    "created",
+    "version",
+    "edits",
+    "superseded",
+    "digest",
+)
+"""The other keys of study.json."""
 
 Band = tuple[FiniteFloat, FiniteFloat]
 """(clip_low, clip_high)."""
@@ -224,6 +235,39 @@ class Declaration:
         """The deciding benchmark: the declared one, else the first; None without a benchmark."""
         return self.verdict.primary or next(iter(self.benches), None)
 
+    def derive(
+        self,
+        name: str,
+        arms: Iterable[Arm],
+        seeds: Iterable[int],
+        overrides: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> Self:
+        """A study made from this one, with no history: trials, pilots, advice, an A/A test, a
+        replication.
+
+        A name that begins with `_` is a folder below this study: what runs there is no run of it.
+        `overrides` are dotted settings of all arms.
+        """
+        derived = [arm.stating(overrides) if overrides else arm for arm in arms]
+        history: dict[str, Any] = {
+            "added": (),
+            "commands": (),
+            "created": "",
+            "edits": (),
+            "superseded": (),
+            "digest": None,
+            "content_digest": None,
+            "reference_bands": reference_bands([arm.settings for arm in derived]),
+        }
+        return replace(
+            self,
+            name=f"{self.name}/{name}" if name.startswith("_") else name,
+            arms={arm.name: arm for arm in derived},
+            seeds=tuple(seeds),
+            **history | changes,
+        )
+
     def is_known(self, arm: str, key: str) -> bool:
         """Whether an arm's setting is known; logs of imported runs record only some."""
         return self.recorded is None or key in self.recorded or key in self.arms[arm].declared
@@ -273,6 +317,11 @@ class Declaration:
         """The declaration in study.json's content. LabError, which begins with `where`, for other
         content and for that of another version.
         """
+        if unknown := sorted(set(data) - {*LOCKED, *UNLOCKED} if isinstance(data, dict) else ()):
+            raise LabError(
+                f"{where} has the unknown key '{unknown[0]}'; remove it, or restore the file from a"
+                " copy"
+            )
         try:
             plain = {key: value for key, value in data.items() if value is not None}
             plain |= {
@@ -350,6 +399,9 @@ def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         return
     if claims[0] != claims[1]:
         yield "other claims"
+    names = before["verdict"].get("names")
+    if names is not None and names != after["verdict"].get("names"):
+        yield f"other names of the contrast's sides than {' and '.join(map(str, names))}"
     if rules[0] != rules[1]:
         yield "another rule of the verdict"
 

@@ -18,7 +18,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.claim_validation import broken_claims
-from gspo_lab.study.contrast import broken_contrast, broken_order
+from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
 from gspo_lab.study.declaration import Arm, Sweep, reference_bands
 from gspo_lab.study.dotted_keys import flat, set_dotted
 from gspo_lab.study.lints import WAIVABLE
@@ -55,20 +55,27 @@ def load_study(
     path: Path,
     *,
     overrides: Sequence[str] = (),
-    seeds: Sequence[int] | None = None,
+    seeds: int | Sequence[int] | None = None,
     steps: int | None = None,
     arms: Sequence[str] | None = None,
     name: str | None = None,
 ) -> Study:
-    """Read, override, validate and resolve a study. Raises LabError with one line per mistake."""
+    """Read, override, validate and resolve a study. Raises LabError with one line per mistake.
+
+    A number of `seeds` takes the first declared ones, and then follows them upward.
+    """
+    path = study_file(path)
     raw = parsed(path)
+    file_seeds = _seeds(raw.get("seeds", 3), [])
     for override in overrides:
         set_override(raw, override)
     if steps is not None:
         raw["steps"] = steps
-    if seeds is not None:
-        raw["seeds"] = list(seeds)
     problems: list[str] = []
+    if isinstance(seeds, int):
+        raw["seeds"] = _first_seeds(raw, seeds)
+    elif seeds is not None:
+        raw["seeds"] = list(seeds)
     mirror = _mirror(raw, problems)
     base, tables = split(raw, problems)
     verdict = validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
@@ -112,6 +119,7 @@ def load_study(
         problems += broken_contrast(verdict, study_arms, tables, sweep is not None)
         problems += broken_order(verdict, study_arms, tables, sweep is not None)
         problems += broken_question(verdict, [claim.name for claim in claims])
+        problems += broken_over(verdict, sweep, len(declared_seeds))
         if sweep is not None and verdict.looks:
             problems.append(
                 "verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave"
@@ -131,6 +139,7 @@ def load_study(
         question=question.strip(),
         arms=study_arms,
         seeds=declared_seeds,
+        file_seeds=file_seeds,
         verdict=verdict,
         claims=claims,
         sweep=sweep,
@@ -150,6 +159,28 @@ def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
     raw["record"] = record = dict(record)
     table = validated(MirrorTable, {"mirror": record.pop("mirror")}, "record", problems)
     return () if table is None else tuple(dict.fromkeys(table.mirror))
+
+
+def study_file(path: Path) -> Path:
+    """The file of a study that is named by its path, or by its name here or in studies/."""
+    if path.suffix == "" and not path.is_file():
+        for candidate in (path.with_suffix(".toml"), Path("studies") / f"{path.name}.toml"):
+            if candidate.is_file():
+                return candidate
+    return path
+
+
+def _first_seeds(raw: dict[str, Any], count: int) -> list[int]:
+    """The first `count` declared seeds, then those above them that no trial of [tune] has."""
+    declared = list(_seeds(raw.get("seeds", 3), []))
+    tune = raw.get("tune")
+    tried = tune.get("seeds", []) if isinstance(tune, dict) else []
+    following = max(declared, default=-1)
+    while len(declared) < count:
+        following += 1
+        if following not in tried:
+            declared.append(following)
+    return declared[:count]
 
 
 def parsed(path: Path) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _entered(table: Any, part: str, override: str) -> Any:
 def command_of(
     path: Path,
     overrides: Sequence[str],
-    seeds: Sequence[int] | None,
+    seeds: int | Sequence[int] | None,
     steps: int | None,
     arms: Sequence[str] | None,
     name: str | None,
@@ -95,16 +95,22 @@ def command_of(
         ):  # launchers and mirrors are not declared
             continue
         words += ["--set", override]
-    if seeds is not None:
-        counted = list(seeds) == list(range(len(seeds)))
-        if len(seeds) == 1 and not counted:  # --seeds 7 would be a count
-            words += ["--set", f"seeds={list(seeds)}"]
-        else:
-            words += ["--seeds", str(len(seeds)) if counted else ",".join(map(str, seeds))]
+    words += seed_words(seeds)
     words += [] if steps is None else ["--steps", str(steps)]
     words += [] if arms is None else ["--arms", ",".join(arms)]
     words += [] if name is None else ["--name", name]
     return tuple(words)
+
+
+def seed_words(seeds: int | Sequence[int] | None) -> list[str]:
+    """The option that asks for these seeds: a count, one seed, or a list."""
+    if seeds is None:
+        return []
+    if isinstance(seeds, int):
+        return ["--seeds", str(seeds)]
+    if len(seeds) == 1:  # --seeds 7 would be a count
+        return ["--seed", str(seeds[0])]
+    return ["--seeds", ",".join(map(str, seeds))]
 
 
 def drop_options(words: Sequence[str], *options: str) -> tuple[str, ...]:

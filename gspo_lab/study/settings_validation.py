@@ -357,7 +357,9 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         "none",
         "old-policy",
     }
-    alike = key == "objective.policy_loss" and all(loss.alike_at_1 for loss in losses.values())
+    alike = key == "objective.policy_loss" and all(
+        loss.reinforce_on_policy for loss in losses.values()
+    )
     if key in ("objective.importance_sampling_level", "objective.policy_loss") and _means_differ(
         both
     ):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.study.declaration import Arm, Band, Declaration, reference_bands
+from gspo_lab.study.declaration import Arm, Band, Declaration
 from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, completed
 from gspo_lab.study.runtime_tables import LaunchTable
@@ -96,6 +96,8 @@ class Study(Declaration):
     """
 
     path: Path
+    file_seeds: tuple[int, ...] = field(default=(), compare=False)
+    """The seeds that the file itself declares."""
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
     """For launchers; not declared."""
     mirror: tuple[str, ...] = field(default=(), compare=False)
@@ -141,23 +143,16 @@ def aa_study(study: Study, arm: str) -> Study:
     Nothing else differs, so any difference is noise.
     """
     original = study.arms[arm]
-    rollout = original.settings.rollout.model_copy(update={"coupled": False})
-    settings = original.settings.model_copy(update={"rollout": rollout})
-    twins = {
-        name: Arm(name, tuple(sorted({*original.declared, "rollout.coupled"})), settings)
-        for name in (f"{arm}-a", f"{arm}-b")
-    }
-    verdict = study.verdict.model_copy(
-        update={"baseline": f"{arm}-a", "contrast": None, "names": None, "order": None}
-    )
-    return replace(
-        study,
-        name=f"{study.name}-aa-{arm}",
-        arms=twins,
+    twins = [replace(original, name=f"{arm}-{letter}") for letter in ("a", "b")]
+    verdict = study.verdict.replace(baseline=f"{arm}-a", contrast=None, names=None, order=None)
+    return study.derive(
+        f"{study.name}-aa-{arm}",
+        twins,
+        study.seeds,
+        {"rollout.coupled": False},
         verdict=verdict,
         claims=(),
         sweep=None,
         tune=None,
-        reference_bands=reference_bands([settings]),
         command=(*study.command, "--aa", arm),
     )

@@ -185,32 +185,29 @@ def trial_study(study: Study) -> Study:
     """
     tune = study.tune
     assert tune is not None
-    arms = {}
+    arms = []
     for arm in study.arms.values():
         for values in tune.candidates[arm.name]:
             candidate = arm.stating(values)
-            name = trial(arm.name, values)
             benches = [
                 bench.replace(every=tune.steps, decisive_samples=None, decisive_evaluations=None)
                 for bench in candidate.settings.bench
                 if bench.name == tune.metric
             ]
             settings = candidate.settings.replace(steps=tune.rounds[-1].steps, bench=benches)
-            arms[name] = replace(candidate, name=name, settings=settings, of=arm.name)
+            name = trial(arm.name, values)
+            arms.append(replace(candidate, name=name, settings=settings, of=arm.name))
     keys = dict.fromkeys(key for arm in study.arms for key in tune.keys(arm))
-    return replace(
-        study,
-        name=trials_name(study.name),
+    return study.derive(
+        trials_name(study.name),
+        arms,
+        tune.seeds,
         question=f"Which {', '.join(keys)} does each arm of {study.name} train best with?",
-        arms=arms,
-        seeds=tuple(tune.seeds),
-        added=(),
         verdict=VerdictTable(primary=None if tune.metric == REWARD else tune.metric, last=1),
         claims=(),
         tune=tune.undecided,
         trials_of=study.name,
         waived={},
-        reference_bands=reference_bands([arm.settings for arm in arms.values()]),
         mirror=(),
     )
 

@@ -71,6 +71,13 @@ class VerdictTable(Table):
     last: int = Field(
         3, ge=1, le=MANY, description="the score is averaged over this many last evaluations"
     )
+    over: str | None = Field(
+        None,
+        description=(
+            "the swept key, e.g. `update.learning_rate`: arms are compared each at its own best"
+            " value, which is chosen without the seed that is scored"
+        ),
+    )
     margin: float = Field(
         0.02, gt=0, le=1, description="differences inside plus or minus this count as equivalent"
     )

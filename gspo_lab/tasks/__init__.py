@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.registry import look_up, names_of, one_line_error
+from gspo_lab.common.registry import look_up, one_line_error
 from gspo_lab.tasks.base import (
     Defaults,
     Grade,
@@ -20,7 +20,8 @@ from gspo_lab.tasks.base import (
     check_options,
     grade_answer,
 )
-from gspo_lab.tasks.custom import read_custom, signature_of
+from gspo_lab.tasks.custom import read_custom
+from gspo_lab.tasks.reward_functions import signature_of
 
 __all__ = ["BENCHMARKS", "TASKS", "Defaults", "Grade", "Problem", "ReplyError", "Task", "Turn"]
 __all__ += ["build_task", "check_isolation", "grade_answer", "task_key", "without_sandbox"]
@@ -42,14 +43,9 @@ BENCHMARKS = {
 """Published benchmarks: tasks whose problems come from files (docs/reference/benchmarks.md)."""
 
 KNOWN = TASKS | BENCHMARKS
-REMOVED = ("calculator", "countdown")
-"""Built-in tasks of earlier versions."""
 
 WORDS = "words"
 """The option of built-in tasks that turns questions into sentences."""
-
-LATER = (WORDS, "partial", "rewards")
-"""Options that are newer than recorded keys; at their defaults they are left out of a key."""
 
 DATA_OPTIONS = ("data", "train_data")
 """Options of benchmarks for a file or folder, relative to the study's folder."""
@@ -165,8 +161,6 @@ def task_key(
         defaults = {
             param.name: param.default for param in parameters if param.default is not param.empty
         }
-        for option in LATER:
-            defaults.pop(option, None)
         key["options"] = defaults | options
         key["edition"] = EDITION
     if name in BENCHMARKS:
@@ -186,11 +180,6 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and
     all options.
     """
-    if name in REMOVED and name not in names_of("task", KNOWN):
-        raise LabError(
-            f"task '{name}': it is no longer built in; write it as a task of your own, name ="
-            " 'my_file.py:MyTask' (docs/reference/tasks.md)"
-        )
     stem, dash, _ = name.partition("-")
     if not dash or stem not in BENCHMARKS:
         return name, dict(options)

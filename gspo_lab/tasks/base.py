@@ -21,6 +21,21 @@ ROUNDING = 1e-6
 """
 
 
+THINKING_MARKS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)
+"""What models write around their thinking, which holds no answer.
+
+Some tokenizers have these as special tokens: a response's text keeps them all the same.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A question with its reference answer. `demonstration`: a correct response, for warm starts.

@@ -8,31 +8,20 @@
 A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are
 any. The grader returns a number (the reward; 1 or more counts as correct), a bool or a `Grade`; its
 failure is an error of that one grade. With `reply = "function"` the task has several turns:
-`reply(problem, turns)` of the same file returns what stands behind each but the last. Functions
-with the signatures of TRL's and verl's rewards do as well:
-
-    reward(completions, **columns), reward(prompts, completions, ...)  TRL: lists in, a list of
-    rewards out compute_score(data_source, solution_str, ground_truth, extra_info) verl: a number,
-    or {"score": ..., "acc": ...}
+`reply(problem, turns)` of the same file returns the text after each turn but the last. Reward
+functions of TRL and verl do as well (reward_functions.py).
 """
 
-import ctypes
 import functools
 import hashlib
 import inspect
 import json
 import math
-import signal
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from queue import SimpleQueue
-from types import FrameType
 from typing import Any, TypeVar
 
 from gspo_lab.common.errors import LabError
@@ -44,12 +33,13 @@ from gspo_lab.tasks.base import (
     ReplyError,
     Task,
     Turn,
-    flag,
     integer_option,
     known_names,
     reward_names,
 )
 from gspo_lab.tasks.pools import hash_fraction, known_split
+from gspo_lab.tasks.reward_functions import as_grader, definition_of
+from gspo_lab.tasks.time_limit import TooLong, call_within
 
 OPTIONS = (
     "problems",
@@ -160,6 +150,8 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
     wrong in them.
     """
     known_names(name, options, OPTIONS)
+    user_function = function
+    definition = definition_of(function)
     function = as_grader(name, function, options)
     replier = _replier(name, options, base)
     if not isinstance(options.get("problems"), str):
@@ -200,8 +192,12 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
                     f"{where}:{line}: this held-out problem has the {part} of the train problem"
                 )
                 raise LabError(f"{problem_of} {path}:{same}")
-    source = inspect.getsourcefile(inspect.unwrap(function))
-    digest = source_digest(function)
+    source = inspect.getsourcefile(definition)
+    digest = source_digest(definition)
+    user_file = base / name.rpartition(":")[0]
+    if digest is not None and definition is not inspect.unwrap(user_function):
+        # The values of a partial or an object stand in the user's file.
+        digest = hashlib.sha256(digest.encode() + _content(user_file)).hexdigest()
     if source is None or digest is None:
         raise LabError(
             f"task '{name}': the source of the grader cannot be read, so its version cannot be"
@@ -231,6 +227,11 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
     )
 
 
+def _content(path: Path) -> bytes:
+    """The bytes of a file; none where the name is a module's."""
+    return path.read_bytes() if path.is_file() else b""
+
+
 def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | None:
     """The function that replies; None for a task of one turn."""
     called = options.get("reply")
@@ -253,7 +254,10 @@ def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | Non
 
 
 def _grade_of(value: object) -> Grade:
-    """The user's word as a Grade; ValueError where it is none."""
+    """Converts the grader's return value to a Grade.
+
+    Raises TypeError or ValueError where it is neither a finite number nor a Grade of one.
+    """
     grade = value if isinstance(value, Grade) else Grade(_reward(value), None)
     if grade.error is not None:
         return replace(grade, reward=None, correct=None)
@@ -275,7 +279,10 @@ def _grade_of(value: object) -> Grade:
     )
 
 
-def _reward(value: object) -> float:
+def _reward(value: Any) -> float:
+    """A number of Python, numpy or torch as a float."""
+    if hasattr(value, "item"):
+        value = value.item()
     if not isinstance(value, Real):  # bool is one
         hint = "; is a return missing?" if value is None else ""
         raise TypeError(f"the grader returned {value!r:.60}, not a number{hint}")
@@ -380,181 +387,3 @@ def _longest(problems: Any) -> int:
     ]
     sizes = [len(text.encode()) for text in shown if text]
     return max(sizes) * 5 // 4 + 8 if sizes else DEFAULT_MAX_TOKENS
-
-
-AGAIN_SECONDS = 1.0
-"""How often code is interrupted that goes on all the same."""
-
-
-class TooLong(BaseException):
-    """The limit is over.
-
-    No Exception, so that the code's own `except Exception` does not stop it.
-    """
-
-
-def call_within(seconds: float, call: Callable[[], T]) -> T:
-    """The result of `call`. TooLong after `seconds`.
-
-    In the main thread a signal interrupts Python wherever it waits, sleeps or computes, but not a C
-    function. Signals reach no other thread. There a helper thread, the same for all calls of a
-    thread, makes the call, and is abandoned after `seconds`.
-    """
-    if threading.current_thread() is threading.main_thread():
-        with _alarm(seconds):
-            return call()
-    if getattr(_helper, "thread", None) is None:
-        _helper.calls = SimpleQueue()
-        _helper.thread = threading.Thread(target=_make_calls, args=(_helper.calls,), daemon=True)
-        _helper.thread.start()
-    future: Future[T] = Future()
-    _helper.calls.put((call, future))
-    wait([future], seconds)
-    if future.done():
-        return future.result()
-    thread = _helper.thread
-    _helper.thread = None
-    # End at least Python code that computes: it would slow down everything else.
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong)
-    )
-    raise TooLong
-
-
-_helper = threading.local()
-
-
-def _make_calls(calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]]) -> None:
-    while True:
-        call, future = calls.get()
-        try:
-            future.set_result(call())
-        except TooLong:
-            return
-        except BaseException as error:
-            future.set_exception(error)
-
-
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    former = signal.signal(signal.SIGALRM, _over)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
-        yield
-    finally:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        finally:  # once more, for the signal may come in between
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, former)
-
-
-def _over(_number: int, _frame: FrameType | None) -> None:
-    raise TooLong
-
-
-TRL = "TRL"
-VERL = "verl"
-LAB = "gspo-lab"
-
-REFERENCES = ("reference", "ground_truth", "answer", "solution", "label", "target")
-"""Columns of data sets that hold the right answer: a function of TRL's signature may ask for any of
-them.
-"""
-
-COLUMNS = ("completions", "prompts", "id", *REFERENCES)
-
-REWARD_OPTIONS = {"messages": TRL, "data_source": VERL}
-"""Options of a task, by the signature that they belong to."""
-
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def signature_of(function: object) -> str | None:
-    """Whose reward function this is:
-
-    TRL's, verl's or the lab's own; None where it is none of them.
-    """
-    if not inspect.isfunction(function):
-        return None
-    parameters = inspect.signature(function).parameters
-    if "completions" in parameters:
-        return TRL
-    if {"solution_str", "ground_truth"} <= parameters.keys():
-        return VERL
-    required = [
-        param
-        for param in parameters.values()
-        if param.default is param.empty and param.kind in POSITIONAL
-    ]
-    return LAB if len(required) == 2 else None
-
-
-def as_grader(
-    name: str, function: Callable[..., object], options: Mapping[str, Any]
-) -> Callable[..., object]:
-    """`function` as `grade(problem, answer)`.
-
-    LabError for an option or a parameter that its signature lacks.
-    """
-    whose = signature_of(function)
-    for option, owner in REWARD_OPTIONS.items():
-        if option in options and whose != owner:
-            raise LabError(
-                f"task '{name}': {option} belongs to reward functions of {owner}; leave it out"
-            )
-    if whose == LAB:
-        return function
-    parameters = inspect.signature(function).parameters
-    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
-    if whose == TRL:
-        for param in parameters.values():
-            required = param.default is param.empty and param.kind in (
-                *POSITIONAL,
-                param.KEYWORD_ONLY,
-            )
-            if required and param.name not in COLUMNS:
-                raise LabError(
-                    f"task '{name}': the reward function's parameter '{param.name}' is not a column"
-                    f" of a problem; it can be {', '.join(COLUMNS)}"
-                )
-    messages = flag(name, "messages", options.get("messages", False))
-    source = options.get("data_source", "")
-    if not isinstance(source, str):
-        raise LabError(f"task '{name}': data_source = {source!r} must be text")
-
-    def message(role: str, text: str) -> object:
-        return [{"role": role, "content": text}] if messages else text
-
-    @functools.wraps(function)
-    def grade(problem: Problem, answer: str) -> object:
-        columns: dict[str, object]
-        if whose == TRL:
-            columns = {key: [problem.reference] for key in REFERENCES}
-            columns |= {"id": [problem.id], "prompts": [message("user", problem.prompt)]}
-            columns["completions"] = [message("assistant", answer)]
-        else:
-            extra = {"index": problem.id, "question": problem.prompt, "answer": problem.reference}
-            columns = {
-                "data_source": source,
-                "solution_str": answer,
-                "ground_truth": problem.reference,
-            }
-            columns["extra_info"] = extra
-        score = function(
-            **{key: value for key, value in columns.items() if takes_all or key in parameters}
-        )
-        if whose == TRL:
-            if not isinstance(score, Sequence) or isinstance(score, str) or len(score) != 1:
-                words = (
-                    f"the reward function returned {score!r:.60} for one completion, not a list of"
-                    " one reward"
-                )
-                raise TypeError(words)
-            return score[0]
-        if not isinstance(score, Mapping):
-            return score
-        correct = score.get("acc")
-        return Grade(score["score"], None if correct is None else bool(correct))
-
-    return grade

@@ -6,6 +6,7 @@ end its process.
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -16,35 +17,42 @@ from pathlib import Path
 from typing import Any
 
 PROBLEMS = 4
-SECONDS = 20.0
+SECONDS = 10.0
+"""A grader that has not graded a few short answers by then hangs. Counted from its first call."""
+START_SECONDS = 180.0
+"""The start of Python and the import of the grader's file: on a busy machine they take long."""
+STARTED = b"started"
 
 
 def first_failure(
-    name: str, options: Mapping[str, Any], base: Path, seconds: float = SECONDS
+    name: str,
+    options: Mapping[str, Any],
+    base: Path,
+    seconds: float = SECONDS,
+    start_seconds: float = START_SECONDS,
 ) -> str | None:
     """How the grader of the task `"file.py:grade"` first fails; None if it does not.
 
     It grades an empty answer, as an untrained model gives, and the reference of the first train
-    problems. It returns after `seconds` even if the grader's child processes live on, because these
-    write to a file, not to a pipe.
+    problems. It has `seconds` from its first call. The start of Python and the import of its file
+    have `start_seconds` before that. Its output goes to a file, not to a pipe, so that child
+    processes of the grader that live on delay nothing.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "gspo_lab.tasks.grader_dry_run",
-        name,
-        json.dumps(dict(options)),
-        str(base),
-    ]
-    with tempfile.TemporaryFile() as output:
+    reader, writer = os.pipe()
+    arguments = [name, json.dumps(dict(options)), str(base), str(writer)]
+    with tempfile.TemporaryFile() as output, os.fdopen(reader, "rb", buffering=0) as started:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "gspo_lab.tasks.grader_dry_run", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.DEVNULL,
             process_group=0,
+            pass_fds=[writer],
         )
+        os.close(writer)
         try:
+            if not select.select([started], [], [], start_seconds)[0]:
+                return f"Python and the grader's file have not started after {start_seconds:g} s"
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
             return f"it has not graded {2 * PROBLEMS} answers after {seconds:g} s"
@@ -53,20 +61,23 @@ def first_failure(
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         output.seek(0)
-        last = (
-            output.read().decode(errors="replace").splitlines()[-1:]
-        )  # after the grader's own output
+        # After the grader's own output.
+        last = output.read().decode(errors="replace").splitlines()[-1:]
     if code or not last:
         return f"it ended its process with exit code {code}"
     failure: str | None = json.loads(last[0])
     return failure
 
 
-def _failure(name: str, options: Mapping[str, Any], base: Path) -> str | None:
+def _failure(name: str, options: Mapping[str, Any], base: Path, start: int) -> str | None:
+    """How the grader first fails. The descriptor `start` is written to before its first call."""
     from gspo_lab.tasks import ReplyError, Turn, build_task, grade_answer
 
     task = build_task(name, options, base)
-    for problem in task.problems("train")[:PROBLEMS]:
+    problems = task.problems("train")[:PROBLEMS]
+    os.write(start, STARTED)
+    os.close(start)
+    for problem in problems:
         for kind, answer in (
             ("an empty answer", ""),
             ("the reference as answer", problem.reference),
@@ -83,7 +94,7 @@ def _failure(name: str, options: Mapping[str, Any], base: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    print(
-        f"\n{json.dumps(_failure(sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3])))}",
-        flush=True,
-    )
+    task_name, task_options, folder, descriptor = sys.argv[1:]
+    os.set_inheritable(int(descriptor), False)
+    result = _failure(task_name, json.loads(task_options), Path(folder), int(descriptor))
+    print(f"\n{json.dumps(result)}", flush=True)

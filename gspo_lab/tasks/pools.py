@@ -11,7 +11,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task, flag, integer_option
@@ -83,11 +83,7 @@ class Pool(Sequence[Problem], Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
         position = range(len(self))[index]
@@ -125,8 +121,8 @@ class Generated(Task, ABC, Generic[T]):
         """Each problem's (key, item) once, in a fixed order; the key decides the split."""
 
     @abstractmethod
-    def make(self, split: str, hash_fraction: str, item: T) -> Problem:
-        """The problem of an item; `place` is `"train-5"` or `"held-5"`."""
+    def make(self, split: str, place: str, item: T) -> Problem:
+        """The problem of an item; `place` is its name in the split, `"train-5"` or `"held-5"`."""
 
     @functools.cached_property
     def _dealt(self) -> dict[str, list[T]]:
@@ -155,6 +151,7 @@ def last_number(text: str) -> str | None:
     )
     if not numbers:
         return None
-    sign, digits = ("-", numbers[-1][1:]) if numbers[-1].startswith("-") else ("", numbers[-1])
-    whole_part, point, after = digits.replace(",", "").partition(".")
-    return f"{sign}{whole_part.lstrip('0') or '0'}{point}{after}"
+    digits = numbers[-1].removeprefix("-")
+    sign = "-" if digits != numbers[-1] else ""
+    integer, point, decimals = digits.replace(",", "").partition(".")
+    return f"{sign}{integer.lstrip('0') or '0'}{point}{decimals}"

@@ -146,7 +146,7 @@ def test_run_and_plan_refuse_alike(
         ("--seeds two", "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
         (
             "--seeds 0",
-            "--seeds 0: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7",
+            "--seeds 0: a count lies from 1 to 10000; name one seed with --seed 0",
         ),
         ("--seeds -3", "--seeds -3: a count lies from 1 to 10000"),
         ("--seeds 1,1", "seeds: [1, 1] holds a seed twice"),

@@ -433,3 +433,29 @@ def test_the_table_at_the_end_has_a_column_where_any_failed(path: Path, here: Pa
     assert [arm.grader_errors for arm in done.arms] == [0.125, None]
     assert done.table().columns[-1].header == "not graded"
     assert list(done.table().columns[-1].cells) == ["12.5%", "-"]
+
+
+def test_more_runs_than_declared_are_confirmed(here: Path) -> None:
+    path = write_study(here)
+    said = gspo_lab("run", path, "--seeds", "3")
+    assert said.code == 2
+    assert said.err.endswith(f"6 runs, and {path} declares 4: --yes trains them all\n")
+    assert gspo_lab("run", path, "--seeds", "3", "--dry-run").code == 0
+    refused = gspo_lab("plan", path, "--seeds", "3", "--seed", "4")
+    assert "--seed and --seeds: name one seed, or several" in refused.err
+    assert "x 1 seeds = 2 runs" in gspo_lab("plan", path, "--seed", "65").out
+
+
+def test_a_dry_run_of_a_finished_study_says_what_run_would_say(here: Path) -> None:
+    path = write_study(here)
+    leave_runs(path, here / "runs")
+    assert "nothing is left to train" in gspo_lab("run", "seen", "--dry-run").out
+    changed = ("--set", "update.learning_rate=3e-4")
+    said = gspo_lab("run", path, "--dry-run", *changed)
+    assert (said.code, said.err) == (2, gspo_lab("run", path, *changed).err)
+    assert "holds runs made with other settings" in said.err
+    grown = gspo_lab("run", path, "--dry-run", "--seeds", "3")
+    assert grown.out.splitlines()[-1] == (
+        "noted in study.json: seeds added: 2; seeds that are added after the first step do not"
+        " count in the verdict"
+    )

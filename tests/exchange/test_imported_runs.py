@@ -11,8 +11,10 @@ from calling import gspo_lab
 from laboratory import rendered, source
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
@@ -20,19 +22,22 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import decided_sentences, flags
 from gspo_lab.running.worker import StopSignal, train
 
 READER = """
 import json
-from gspo_lab.exchange.importers.base import Log, LoggedAnswer
+from gspo_lab.exchange.importers.base import AT_END, Log
+from gspo_lab.recording.records import AnswerRecord
 
 class Reader:
     @staticmethod
     def read(path, run, spec):
         log = json.loads(path.read_text())
         rows = [(step, {"loss": 0.5, "reward": 0.25 + step / 4}) for step in (1, 2)]
-        answers = [LoggedAnswer(f"p{number}", int(number < log["right"]), bench="sums") for number in range(4)]
+        answers = [
+            AnswerRecord(step=AT_END, bench="sums", problem=f"p{n}", sample=0, correct=int(n < log["right"]))
+            for n in range(4)
+        ]
         return Log(log["program"], rows, (path,), log["version"], notes=["reward is rewards/mean"], answers=answers)
 """  # noqa: E501
 TOML = """

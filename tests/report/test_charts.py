@@ -28,9 +28,9 @@ from gspo_lab.report.chart import (
     numbers,
     sentence,
 )
-from gspo_lab.report.page import Figures, legend
+from gspo_lab.report.page import Figures, document
 from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
-from gspo_lab.report.sections.curves import CLIPPED, EXPERT_CHANGE, curves
+from gspo_lab.report.views.curves import CLIPPED, EXPERT_CHANGE, curves_view
 from gspo_lab.study import Run
 
 HOSTILE = "<b onclick=alert(1)>&amp;</b>\u202e%{x}"
@@ -293,7 +293,8 @@ def test_forty_arms_look_different_and_the_legend_has_their_dashes() -> None:
     looks = [(one["line"]["color"], one["line"]["dash"]) for one in plot(chart, arms)["data"]]
     assert len(set(looks)) == 40
     keys = re.findall(
-        r'<line x1="0" x2="30" y1="4" y2="4"(?: stroke-dasharray="([^"]*)")?>', legend(arms)
+        r'<line x1="0" x2="30" y1="4" y2="4"(?: stroke-dasharray="([^"]*)")?>',
+        document("x", [], arms=arms),
     )
     assert [key.replace(",", "px,") + "px" if key else "solid" for key in keys] == [
         drawn for _, drawn in looks
@@ -358,8 +359,7 @@ def test_seconds_are_no_axis_where_equal_work_took_unequal_times(
 
 def charts(database: Path) -> dict[str, Chart]:
     with Evidence.open(database) as evidence:
-        section = curves(Source(evidence, "toy"))
-    return {chart.id: chart for chart in section.charts}
+        return curves_view(Source(evidence, "toy")).figures
 
 
 def test_the_axis_holds_the_planned_steps_of_runs_that_ended_early(tmp_path: Path) -> None:

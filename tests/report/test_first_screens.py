@@ -82,8 +82,8 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     said = written["studies"][name]["answer"]["answer"]
     assert (said["word"], said["colour"]) == (case.word, case.colour)
     page = pages[name].read_text(encoding="utf-8")
-    assert f'<div class="said {case.colour}"><p class="chip">{said["label"]}</p>' in page
-    assert ('class="word against"' in page) is (name in ("withheld", "one-failed")), (
+    assert f'<div class="said {case.colour}">\n<p class="headline">' in page
+    assert ('class="word against"' in page) is (name in ("not-matched", "one-failed")), (
         "red is what must be mended"
     )
     runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'

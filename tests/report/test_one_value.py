@@ -17,7 +17,6 @@ from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, make_lab
 from typer.testing import CliRunner
 
-from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import compared as compared_of
@@ -42,17 +41,19 @@ from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, n
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.cli import app
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.exporters import read_run_rows, readings
+from gspo_lab.exchange.exporters import read_run_rows
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import render
-from gspo_lab.report.arm_table import arms_table
 from gspo_lab.report.chart import Chart
+from gspo_lab.report.formats import format_number, percent
 from gspo_lab.report.lab import Study
-from gspo_lab.report.markup import format_number, percent
-from gspo_lab.report.section import Section
-from gspo_lab.report.sections.scores import scores, study_comparison
-from gspo_lab.report.sections.updates import COLUMNS, clipping, experts
+from gspo_lab.report.page import section_html
+from gspo_lab.report.views.answer import answer_view
+from gspo_lab.report.views.comparison import study_comparison
+from gspo_lab.report.views.scores import scores_view
+from gspo_lab.report.views.updates import COLUMNS, clipping_view, experts_view
+from gspo_lab.report.views.view import View, figures_of
 from gspo_lab.running.conduct.study_outcome import arm_results
 from gspo_lab.study import Run, load_study
 from gspo_lab.study import Study as StudyFile
@@ -111,8 +112,8 @@ def found(folder: Path) -> Iterator[Source]:
         yield Source(evidence, "toy")
 
 
-def chart(section: Section | None, name: str) -> Chart:
-    return next(one for one in section.charts if one.id == name)
+def chart(section: View | None, name: str) -> Chart:
+    return figures_of(section)[name]
 
 
 def test_the_folder_tells_every_choice_apart(found: Source) -> None:
@@ -142,8 +143,8 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) 
     """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it
     in.
     """
-    section = clipping(found)
-    expert = experts(found)
+    section = clipping_view(found)
+    expert = experts_view(found)
     assert (
         ClaimData(found).value(CLIP_EVERYWHERE, "gspo", 0)
         == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
@@ -153,7 +154,7 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) 
     for series in chart(expert, "m-replay-clip").means:
         replay = "-replay" if series.label != "without replay" else ""
         for arm, height in zip(series.x, series.y, strict=True):
-            assert height == section.data["arms"][f"{arm}{replay}"]["clip_fraction_tokens_later"]
+            assert height == section.arms[f"{arm}{replay}"]["clip_fraction_tokens_later"]
 
 
 def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(
@@ -162,7 +163,7 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(
     """They were of five: seed 3 was added, seed 2 of gspo-replay has not finished."""
     seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
-    section = scores(found)
+    section = scores_view(found)
     both = study_comparison([found])
     shown = {
         result.arm: result
@@ -173,17 +174,13 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(
         assert [run.seed for run in counted] == ([0, 1] if arm == STOPPED[0] else [0, 1, 2])
         score = shown[arm].score
         assert score == sum(run.final or 0.0 for run in counted) / len(counted)
-        assert (
-            score
-            == section.data["benches"]["addition"][arm]["final"]
-            == both.data["scores"][arm]["toy"]
-        )
+        assert score == section.benches["addition"].arms[arm].final == both.scores[arm]["toy"]
         assert shown[arm].clipped == summarise(found, CLIP, arm, seeds).mean
         assert shown[arm].reward == summarise(found, REWARD, arm, seeds).mean
 
 
 def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source) -> None:
-    table = "".join(map(str, arms_table(found, answer(found))))
+    table = section_html(answer_view(found))
     assert "Numbers of an arm: finished runs of seeds 0 to 2." in table.replace("\u00a0", " ")
     seeds = decision(found).runs
     assert (
@@ -199,10 +196,8 @@ def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source
 def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> None:
     study = Study(found)
     frame = study.reading("clip_fraction_tokens", minibatch="later", seeds="decided")
-    section = clipping(found)
-    assert (
-        frame.attrs["reading"] == section.data["readings"]["clip_fraction_tokens_later"] == CLIP.key
-    )
+    section = clipping_view(found)
+    assert frame.attrs["reading"] == section.readings["clip_fraction_tokens_later"] == CLIP.key
     assert frame.attrs["seeds"] == decision(found).runs.label()
     values = read(found, CLIP)
     for row in frame.to_dict("records"):
@@ -242,7 +237,14 @@ COUNTS = {
         "problems",
         "carried",
         "errors",
-        "collapse_step",
+        "collapse",
+        "window",
+        "peak",
+        "regression",
+        "scores",
+        "steps",
+        "evaluations",
+        "nonfinite",
         "evaluation",
         "seed",
     ),
@@ -312,10 +314,10 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
         monkeypatch.setattr(
             "gspo_lab.analysis.findings.decision.Decision.runs", property(lambda decision: fewer)
         )
-        monkeypatch.setattr(import_module("gspo_lab.report.sections.updates"), "RECORDED", fewer)
+        monkeypatch.setattr(import_module("gspo_lab.report.views.updates"), "RECORDED", fewer)
     else:
         changed = replace(CLIP, **mutation)
-        for module in ("gspo_lab.running.conduct.study_outcome", "gspo_lab.report.arm_table"):
+        for module in ("gspo_lab.running.conduct.study_outcome", "gspo_lab.report.views.arms"):
             monkeypatch.setattr(f"{module}.CLIP", changed)
         monkeypatch.setitem(COLUMNS, "clip_fraction_tokens_later", ("mini-batches ≥ 1", changed))
     after = surfaces(found, study)
@@ -326,16 +328,16 @@ def surfaces(found: Source, study: StudyFile) -> list[Any]:
     """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its
     reading.
     """
-    table = "".join(map(str, arms_table(found, answer(found)))).partition('data-arm="gspo"></i>')[2]
+    table = section_html(answer_view(found)).partition('data-arm="gspo"></i>')[2]
     row = table.partition("</tr>")[0]
     terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
-    section = clipping(found)
+    section = clipping_view(found)
     name = "clip_fraction_tokens_later"
     return [
         row,
         *terminal,
-        section.data["arms"]["gspo"][name],
-        (section.data["readings"][name], section.data["seeds"]),
+        section.arms["gspo"][name],
+        (section.readings[name], section.seeds),
     ]
 
 
@@ -353,7 +355,7 @@ def in_show(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
 
 def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
     """Of every run the mean over its exported steps, whose weights only the record has."""
-    key = readings()["clip_fraction_tokens"]
+    key = Reading("clip_fraction_tokens", Window(Steps.ALL)).key
     values = {}
     for run in read_run_rows(found.evidence, "toy"):
         weights = by_step(found, Reading.parse(key))[run.id].weights
@@ -376,9 +378,10 @@ def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
 
 
 def test_exported_counts_are_sums_and_flags_the_largest_of_a_step(found: Source) -> None:
-    keys = readings()
-    assert keys["response_tokens"] == "response_tokens.sum.all.all.own"
-    assert keys["nonfinite"] == "nonfinite.largest.all.all.own"
+    keys = {
+        "response_tokens": "response_tokens.sum.all.all.own",
+        "nonfinite": "nonfinite.largest.all.all.own",
+    }
     run = next(one for one in read_run_rows(found.evidence, "toy") if one.id == "toy/grpo/s1")
     for name in ("response_tokens", "nonfinite"):
         assert (

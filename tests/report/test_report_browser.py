@@ -15,7 +15,8 @@ from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.page import Article, document
-from gspo_lab.report.section import Section
+from gspo_lab.report.views.curves import CurvesView
+from gspo_lab.report.views.view import by_id
 
 TOUCHING = """
 [...document.querySelectorAll(SELECTOR)].flatMap((drawing) => {
@@ -396,7 +397,9 @@ def test_a_hostile_name_is_drawn_as_it_is_written(browser: Browser, tmp_path: Pa
         Chart("m-two", name, name, name, bars, kind="dots", finding=name),
     )
     page = tmp_path / "hostile.html"
-    article = Article("t", "?", {"": (Section("curves", "Figures", charts),)})
+    article = Article(
+        "t", "?", {"": (CurvesView(by_id(*charts), tuple(chart.id for chart in charts)),)}
+    )
     page.write_text(document("t", [article], arms={name: 0, "other": 1}), encoding="utf-8")
     browser.open(page)
     scroll_through(browser)

@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, write
-from gspo_lab.report.markup import plain
+from gspo_lab.report.formats import plain
 from gspo_lab.study import Run, load_study
 
 
@@ -139,7 +139,7 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
         in found.markdown
     )
     verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
-    assert (verdict["word"], verdict["better"]) == ("better beyond margin", "gspo")
+    assert (verdict["word"], verdict["better"]) == ("better by more than the margin", "gspo")
     assert verdict["differences"] == [0.2, 0.25, 0.3]
     assert verdict["estimate"] == 0.25
     assert [verdict["low"], verdict["high"]] == pytest.approx([0.12579, 0.37421], abs=1e-5)
@@ -162,8 +162,8 @@ def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
         *([str(index), *row] for index in (1, 2, 3) for row in (["grpo", 0.001], ["gspo", 0.4])),
     ]
     headings = " ".join(re.findall(r'<figure id="m-[^"]+"[^>]*><h3><a [^>]*>([^<]*)', found.html))
-    spread = "(one seed; its ceiling is reached)"
-    assert f"gspo clips 400 times as many tokens as grpo over all mini-batches {spread}" in headings
+    shares = "gspo clips 40\u00a0% of the tokens, grpo 0.10\u00a0%"
+    assert f"{shares}: 400 times as many (mini-batches ≥ 1; its ceiling is reached)" in headings
     assert "gspo − grpo, mean training reward: " in headings
     assert "final score" not in headings, "one pair has no verdict"
     assert "gspo is saturated: on mini-batches ≥ 1 it clips 50.0\u00a0% of the tokens" in found.html
@@ -243,7 +243,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, seeds=1), "toy")
     verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
     assert (verdict["word"], verdict["low"], verdict["estimate"] is None) == (
-        "withheld",
+        "no verdict",
         None,
         False,
     )
@@ -334,7 +334,7 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
     mistype("gspo/s1/run.json", "settings", "update")
     found = rendered(database, "toy")
     data = json.loads(found.json)["studies"]["toy"]
-    assert data["answer"]["comparisons"]["gspo"]["word"] == "withheld"
+    assert data["answer"]["comparisons"]["gspo"]["word"] == "no verdict"
     assert "undeclared difference in settings: update.learning_rate (seed 1)" in found.html
     assert "Matching: NOT matched" in found.markdown
     assert data["certificate"]["reasons"] == {
@@ -350,14 +350,14 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
     again = rendered(database, "toy")
     assert (
         json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"]
-        == "better beyond margin"
+        == "better by more than the margin"
     )
     assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
     mistype("study.json", "arms", "gspo", "settings", "update")
     found = rendered(database, "toy")
     data = json.loads(found.json)["studies"]["toy"]
     assert "undeclared difference in lock: study.json" in found.html
-    assert data["answer"]["comparisons"]["gspo"]["word"] == "withheld"
+    assert data["answer"]["comparisons"]["gspo"]["word"] == "no verdict"
     assert data["settings"]["undeclared"] == ["update.learning_rate"]
 
 

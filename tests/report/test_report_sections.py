@@ -5,7 +5,6 @@ studies.
 import json
 import re
 from dataclasses import fields, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,18 @@ from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
-from gspo_lab.report.markup import marked
+from gspo_lab.report.formats import HEAD, TAIL, marked, turns_text
 from gspo_lab.report.plotly_json import LIGHT
-from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
-from gspo_lab.report.sections.updates import COVERED, skipping
-from gspo_lab.report.verdict_details import (
+from gspo_lab.report.views.calibration import (
     calibration_line,
     calibration_lines,
-    numbers,
     record,
-    summary,
     uneven_line,
 )
+from gspo_lab.report.views.transcripts import BUDGET
+from gspo_lab.report.views.updates import skipping
+from gspo_lab.report.views.verdicts import numbers, summary
+from gspo_lab.report.views.view import to_json
 from gspo_lab.study import Run, Study, load_study
 
 NAMES = [one.name for one in fields(UpdateRecord)]
@@ -333,7 +332,8 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
     )
     assert "of the verdict" not in numbers(second)
     assert summary(first)["rests_on"] == pytest.approx([1.4316, 3.9350], abs=1e-3)
-    assert (summary(first)["looks"], summary(first)["arms_judged_together"]) == ([], 2)
+    data = to_json(summary(first))
+    assert (data["looks"], data["arms_judged_together"]) == ([], 2)
 
 
 def test_each_word_quotes_its_own_row() -> None:
@@ -346,7 +346,7 @@ def test_each_word_quotes_its_own_row() -> None:
     }
     alone = decide_all(tight[:1], Rule(0.02))
     among = decide_all(tight, Rule(0.02, looks=(5, 8)))
-    assert [one.word for one in (*alone, *among)] == ["practically equivalent"] * 4
+    assert [one.word for one in (*alone, *among)] == ["equivalent within the margin"] * 4
     plain, equivalent = calibration_lines(alone)
     assert plain == calibration_line(5, 0.05)
     worst = rates["seed sd 0.8, answers' sd 0.5 margins", 5, "equivalent, truth: the margin"]
@@ -542,10 +542,10 @@ def test_what_the_curves_cover_is_said_beside_them(toy: Report, tmp_path: Path) 
 
     assert skipping(study(0.0))
     assert not skipping(study(0.1))
-    assert escape(COVERED) in toy.html
+    assert "cover the responses that the trainer evaluated" in toy.html
 
 
 def test_the_turns_of_an_answer_stand_apart_from_the_replies() -> None:
     told = '[{"text": "27", "reply": ">28-42:", "reward": -0.1}, {"text": "35", "reward": 1.0}]'
-    assert _turns(told) == "27 (-0.1) · 35 (1)"
-    assert _turns('[{"text": "47*36", "reply": "=1692"}, {"text": "#1692"}]') == "47*36 · #1692"
+    assert turns_text(told) == "27 (-0.1) · 35 (1)"
+    assert turns_text('[{"text": "47*36", "reply": "=1692"}, {"text": "#1692"}]') == "47*36 · #1692"

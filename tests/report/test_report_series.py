@@ -20,24 +20,30 @@ from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.section import Section, SectionWriter
-from gspo_lab.report.sections.curves import curves
-from gspo_lab.report.sections.stability import collapse
-from gspo_lab.report.sections.updates import clipping, diagnostics, experts, replayed
+from gspo_lab.report.render import section_markdown
 from gspo_lab.report.series import Points, curve, lines
+from gspo_lab.report.views.curves import curves_view
+from gspo_lab.report.views.stability import collapse_view
+from gspo_lab.report.views.updates import (
+    clipping_view,
+    diagnostics_view,
+    experts_view,
+    replayed,
+)
+from gspo_lab.report.views.view import View, ViewWriter, figures_of, to_json
 from gspo_lab.study import Run, load_study
 
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
 
 
-def written(database: Path, write: SectionWriter) -> Section:
+def written(database: Path, write: ViewWriter) -> View:
     """One section of the study `toy`."""
     with Evidence.open(database) as evidence:
         return write(Source(evidence, "toy"))
 
 
-def charts(section: Section) -> dict[str, Chart]:
-    return {chart.id: chart for chart in section.charts}
+def charts(view: View) -> dict[str, Chart]:
+    return dict(figures_of(view))
 
 
 def of(chart: Chart, label: str, seed: int | None = None) -> Series:
@@ -58,7 +64,7 @@ def totals(run: Run, record: StepRecord) -> dict[str, Any]:
 
 
 def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
-    found = charts(written(make_lab(tmp_path, change=each(StepRecord, totals)), curves))
+    found = charts(written(make_lab(tmp_path, change=each(StepRecord, totals)), curves_view))
     gspo = of(found["m-reward"], "gspo")
     assert list(gspo.at) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
@@ -77,7 +83,7 @@ def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
 
 def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
     change = each(StepRecord, lambda run, one: totals(run, one) | {"flops_total": None})
-    found = charts(written(make_lab(tmp_path, change=change), curves))
+    found = charts(written(make_lab(tmp_path, change=change), curves_view))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
     assert {
         tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series
@@ -95,7 +101,7 @@ Differences .1, .2, .4: mean .2333, sd .1528.
 
 
 def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
-    chart = charts(written(make_lab(tmp_path, change=rewards), curves))["m-reward-difference"]
+    chart = charts(written(make_lab(tmp_path, change=rewards), curves_view))["m-reward-difference"]
     assert chart.title == "Training reward: arm − grpo"
     assert "It is not a test" in chart.note
     assert [one.label for one in chart.means] == ["gspo"]
@@ -108,10 +114,12 @@ def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path)
 
 
 def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
-    found = charts(written(make_lab(tmp_path, seeds=2, change=rewards), curves))
+    found = charts(written(make_lab(tmp_path, seeds=2, change=rewards), curves_view))
     assert of(found["m-reward-difference"], "gspo").low == ()
     assert "m-score-addition-difference" in found
-    assert "m-reward-difference" not in charts(written(make_lab(tmp_path / "one", ONE_ARM), curves))
+    assert "m-reward-difference" not in charts(
+        written(make_lab(tmp_path / "one", ONE_ARM), curves_view)
+    )
 
 
 def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Path) -> None:
@@ -119,7 +127,7 @@ def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Pat
         return 5 if (run.arm, run.seed) == ("gspo", 1) else 0 if run.seed == 2 else 12
 
     database = make_lab(tmp_path, change=rewards, until=until, end=lambda run: None)
-    chart = charts(written(database, curves))["m-reward-difference"]
+    chart = charts(written(database, curves_view))["m-reward-difference"]
     assert of(chart, "gspo").x == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert sorted(one.seed for one in chart.seeds if one.seed is not None) == [0, 1]
     assert of(chart, "gspo").low == ()
@@ -138,7 +146,7 @@ def test_seeds_with_other_steps_share_positions_and_the_mean_needs_all() -> None
 
 def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=20, steps=3, every=3)) as evidence:
-        found = charts(curves(Source(evidence, "toy")))
+        found = charts(curves_view(Source(evidence, "toy")))
         measured = read_steps(evidence, "toy", ["reward_mean"])
     chart = found["m-reward"]
     assert not chart.seeds
@@ -164,7 +172,7 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
     with Evidence.open(
         make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)
     ) as evidence:
-        chart = charts(curves(Source(evidence, "toy")))["m-reward"]
+        chart = charts(curves_view(Source(evidence, "toy")))["m-reward"]
         sampled = course(Source(evidence, "toy")).sampled
     line = of(chart, "grpo")
     assert len(line.x) == 200
@@ -194,7 +202,7 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
 
 def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        section = clipping(Source(evidence, "toy"))
+        section = clipping_view(Source(evidence, "toy"))
         rows = read_updates(evidence, "toy", ["clip_fraction_tokens"]).query("minibatch == 3")
     whole = (
         rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)]
@@ -204,8 +212,7 @@ def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     )
     assert of(charts(section)["m-clip-minibatch"], "gspo").y[3] == pytest.approx(whole, rel=0.05)
     shares = [
-        section.data["arms"]["gspo"][f"clip_fraction_tokens{sign}_later"]
-        for sign in ("", "_high", "_low")
+        section.arms["gspo"][f"clip_fraction_tokens{sign}_later"] for sign in ("", "_high", "_low")
     ]
     assert shares[1:] == pytest.approx([0.6 * shares[0], 0.4 * shares[0]])
 
@@ -226,7 +233,9 @@ def lengths(run: Run, record: Record) -> Record:
 
 
 def test_the_spread_by_length(tmp_path: Path) -> None:
-    chart = charts(written(make_lab(tmp_path, change=lengths), diagnostics))["m-log-ratio-length"]
+    chart = charts(written(make_lab(tmp_path, change=lengths), diagnostics_view))[
+        "m-log-ratio-length"
+    ]
     line = of(chart, "grpo")
     assert len(line.x) == 8
     x = np.array(line.x, dtype=float)
@@ -241,7 +250,7 @@ def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: P
     """
 
     change = each(UpdateRecord, lambda *_: {"response_detail": {"length": [], "sum_log_ratio": []}})
-    assert not charts(written(make_lab(tmp_path, change=change), diagnostics))[
+    assert not charts(written(make_lab(tmp_path, change=change), diagnostics_view))[
         "m-log-ratio-length"
     ].series
 
@@ -249,7 +258,7 @@ def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: P
 def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: Path) -> None:
     with Evidence.open(finished) as evidence:
         declared = Source(evidence, "moe").declaration
-        found = charts(experts(Source(evidence, "moe")))
+        found = charts(experts_view(Source(evidence, "moe")))
         change = read_updates(evidence, "moe", ["expert_change"])
     assert replayed(declared.arms) == {
         "grpo": {"old-policy": "grpo-replay"},
@@ -303,15 +312,19 @@ def falling(run: Run, record: Record) -> Record:
 
 
 def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_path: Path) -> None:
-    section = written(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling), collapse)
-    assert section.markdown.startswith("1 of 4 runs were unstable: 1 collapsed. ")
-    run = section.data["runs"]["grpo s0"]
+    section = written(
+        make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling), collapse_view
+    )
+    assert section_markdown(section).startswith("1 of 4 runs were unstable: 1 collapsed. ")
+    run = to_json(section)["runs"]["grpo s0"]
     assert run["collapse"] == pytest.approx(106, abs=3)
     assert run["crossed_before"] == {"stale_k3": 80}
-    assert section.data["false_alarms"]["stale_k3"] == [1, 3]
+    assert to_json(section)["false_alarms"]["stale_k3"] == [1, 3]
     fell = min(run["collapse"], run["regression"])
-    assert f"drift k3 at 80 ({fell - 80} before)" in section.markdown
-    assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section.markdown
+    assert f"drift k3 at 80 ({fell - 80} before)" in section_markdown(section)
+    assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section_markdown(
+        section
+    )
 
 
 def entropy_gone(run: Run, record: StepRecord) -> dict[str, Any]:
@@ -334,7 +347,7 @@ not_finite = each(UpdateRecord, lambda _, one: {"nonfinite": int(one.step == 3)}
         ({"steps": 20}, "0 of 6 runs were unstable.", [], ""),
         (
             {"steps": 4},
-            "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged.",
+            "0 of 6 runs were unstable. 6 too short to be judged by the reward.",
             [],
             "",
         ),
@@ -353,13 +366,13 @@ def test_what_collapsed_is_counted_dated_and_put_down_to_a_cause(
     """An entropy's collapse is an event beside the reward's; of a stable study no signals are
     read.
     """
-    section = written(make_lab(tmp_path, **how), collapse)
-    assert section.markdown.startswith(begins)
-    assert runs or section.markdown == begins
-    assert said in section.markdown
-    assert "What left its range first" not in section.markdown
+    section = written(make_lab(tmp_path, **how), collapse_view)
+    assert section_markdown(section).startswith(begins)
+    assert runs or section_markdown(section) == begins
+    assert said in section_markdown(section)
+    assert "What left its range first" not in section_markdown(section)
     names = ("collapse", "cause", "regression", "entropy_collapse")
-    assert [tuple(run[name] for name in names) for run in section.data["runs"].values()] == runs
+    assert [tuple(run[name] for name in names) for run in to_json(section)["runs"].values()] == runs
 
 
 def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None:
@@ -372,10 +385,10 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 
     with Evidence.open(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change)) as evidence:
         found: dict[str, Chart] = {}
-        for writer in (curves, clipping, diagnostics):
+        for writer in (curves_view, clipping_view, diagnostics_view):
             found |= charts(writer(Source(evidence, "moe")))
-        assert experts(Source(evidence, "moe")) is None
-        assert collapse(Source(evidence, "moe")) is None
+        assert experts_view(Source(evidence, "moe")) is None
+        assert collapse_view(Source(evidence, "moe")) is None
         page = render([Source(evidence, "moe")])
     assert len(found) > 12
     assert not [chart.id for chart in found.values() if chart.values()]

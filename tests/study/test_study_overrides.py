@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from study_files import ARMS, SHARED, load, mistakes
 
+from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import table_of
 from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
 from gspo_lab.study.overrides import drop_options
@@ -208,16 +209,51 @@ def test_the_command_says_what_was_asked_for(
     assert load_study(path.absolute()).command == (f"studies/{path.name}",), (
         "a whole one is this machine's alone"
     )
-    assert load_study(path, seeds=[0, 1, 2]).command[1:] == ("--seeds", "3")
+    assert load_study(path, seeds=3).command[1:] == ("--seeds", "3")
+    assert load_study(path, seeds=[0, 1, 2]).command[1:] == ("--seeds", "0,1,2")
     assert load_study(path, seeds=[4, 1]).command[1:] == ("--seeds", "4,1")
     only_seven = load_study(path, seeds=[7])
-    assert only_seven.command[1:] == ("--set", "seeds=[7]")
-    assert load_study(path, overrides=[only_seven.command[2]]).seeds == (7,)
+    assert (only_seven.command[1:], only_seven.seeds) == (("--seed", "7"), (7,))
     study = load_study(
         path, overrides=["update.epochs=2", "steps=5"], steps=3, arms=["gspo", "grpo"], name="own"
     )
     said = "--set update.epochs=2 --set steps=5 --steps 3 --arms gspo,grpo --name own"
     assert " ".join(study.command[1:]) == said
+
+
+@pytest.mark.parametrize(
+    ("declared", "count", "expected"),
+    [
+        ("[64, 65, 70]", 2, (64, 65)),
+        ("[64, 65, 70]", 5, (64, 65, 70, 71, 72)),
+        ("3", 2, (0, 1)),
+        ("[7, 3]", 4, (7, 3, 8, 9)),
+        ("[9]", 3, (9, 10, 11)),
+    ],
+)
+def test_a_count_takes_the_declared_seeds_and_then_follows_them(
+    tmp_path: Path, declared: str, count: int, expected: tuple[int, ...]
+) -> None:
+    path = load(tmp_path).path
+    study = load_study(path, overrides=[f"seeds={declared}"], seeds=count)
+    assert study.seeds == expected
+
+
+def test_a_count_passes_over_the_trials_seeds(tmp_path: Path) -> None:
+    tune = "tune={seeds=[3,4], steps=2, values={update.learning_rate=[1e-4,2e-4]}}"
+    study = load_study(load(tmp_path).path, overrides=["seeds=[1,2]", tune], seeds=4)
+    assert study.seeds == (1, 2, 5, 6)
+
+
+def test_a_study_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = load(tmp_path).path
+    monkeypatch.chdir(tmp_path)
+    assert load_study(Path(path.stem)).name == path.stem
+    (tmp_path / "studies").mkdir()
+    path.rename(tmp_path / "studies" / "moved.toml")
+    assert load_study(Path("moved")).command == ("studies/moved.toml",)
+    with pytest.raises(LabError, match="no study file moevd"):
+        load_study(Path("moevd"))
 
 
 def test_an_option_is_left_out_with_its_value_wherever_it_stands() -> None:

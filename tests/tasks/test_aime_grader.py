@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gspo_lab.tasks.base import Problem, grade_answer
-from gspo_lab.tasks.benchmarks.aime import Aime24, read_integer
+from gspo_lab.tasks.benchmarks.aime import Aime24
 
 GOLD = Problem("aime24-x", "?", "25")
 
@@ -147,28 +147,7 @@ def test_a_cut_answer_is_wrong_with_a_whole_box_in_it() -> None:
 def test_the_grade_shows_what_was_graded() -> None:
     grade = Aime24().grade(GOLD, r"\boxed{ \text{about  24} }")
     assert grade.extracted == r"\text{about 24}"
-    assert Aime24.grader == "aime-integer/4"
-
-
-@pytest.mark.parametrize("number", [0, 1, 7, 10, 99, 100, 999])
-def test_every_form_of_a_number_reads_as_it(number: int) -> None:
-    forms = (
-        f"{number:03d}",
-        f"{number}.",
-        f"{number}.00",
-        f"x={number}",
-        rf"\text{{{number}}}",
-        f"${number}$",
-    )
-    assert [read_integer(form) for form in forms] == [number] * len(forms)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["1000", "0999.5", "1e2", "", " ", ".", "+", "= 25", "--1", "25 26", "∞", "x=", "1" * 5000],
-)
-def test_what_is_no_number_up_to_999(text: str) -> None:
-    assert read_integer(text) is None
+    assert Aime24.grader == "aime-integer/5"
 
 
 def test_grading_is_quick_whatever_the_length() -> None:

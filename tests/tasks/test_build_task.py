@@ -54,14 +54,6 @@ def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
             r"task 'addition': unknown option 'digit' \(did you mean 'digits'\?\); known: digits",
         ),
         ("guess", {"zzz": 2}, "task 'guess': unknown option 'zzz'; known: digits, width"),
-        *(
-            (
-                gone,
-                {"numbers": 3},
-                f"task '{gone}': it is no longer built in; write it as a task of your own",
-            )
-            for gone in ("countdown", "calculator")
-        ),
         (
             "adition",
             {},
@@ -142,7 +134,14 @@ def test_key_counts_defaults_and_ignores_order() -> None:
         task_key("chain", {})
     }
     assert len(keys) == 4
-    options = {"digits": 3, "terms": 2, "train": 20000, "held_out": 1000, "hasty": 0.0}
+    options: dict[str, object] = {
+        "digits": 3,
+        "terms": 2,
+        "train": 20000,
+        "held_out": 1000,
+        "hasty": 0.0,
+    }
+    options |= {"words": False, "partial": False, "rewards": []}
     assert json.loads(task_key("addition", {}))["options"] == options
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import Grade, Problem, Task, build_task
 from gspo_lab.tasks.base import grade_answer
-from gspo_lab.tasks.custom import signature_of
+from gspo_lab.tasks.reward_functions import signature_of
 
 GRADERS = """\
 from fractions import Fraction
@@ -312,6 +312,45 @@ def trl_of_two(completions, **kwargs):
 def trl_of_a_column_that_is_not_there(completions, difficulty):
     return [0.0]
 
+import functools
+import numpy as np
+
+def trl_array(completions, ground_truth, **kwargs):
+    return np.array([text == right for text, right in zip(completions, ground_truth)])
+
+def trl_tuple(completions, ground_truth, **kwargs):
+    return tuple(np.float32(text == right) for text, right in zip(completions, ground_truth))
+
+def trl_tensor(completions, ground_truth, **kwargs):
+    import torch
+    return torch.tensor([float(text == right) for text, right in zip(completions, ground_truth)])
+
+def weighted(completions, ground_truth, weight, **kwargs):
+    return [weight * (text == right) for text, right in zip(completions, ground_truth)]
+
+partial = functools.partial(weighted, weight=1.0)
+partial_of_verl = functools.partial(lambda solution_str, ground_truth, bonus: np.bool_(solution_str == ground_truth) + bonus, bonus=0)
+
+class Judge:
+    """A callable object, as people write for a setting of their own."""
+    __name__ = "judge"
+    def __call__(self, prompts, completions, answer, **kwargs):
+        return np.array([np.bool_(text == right) for text, right in zip(completions, answer)])
+
+judge = Judge()
+
+class Compared:
+    def __call__(self, problem, answer):
+        return np.bool_(answer == problem.reference)
+
+compared = Compared()
+
+async def asynchronous(completions, **kwargs):
+    return [1.0]
+
+def trl_of_a_scalar(completions, **kwargs):
+    return np.array(1.0)
+
 def verl(data_source, solution_str, ground_truth, extra_info=None):
     assert extra_info["question"] == "7+9="
     return float(solution_str == ground_truth) if data_source == "sums" else -1.0
@@ -350,6 +389,13 @@ def make(tmp_path: Path) -> Any:
         ("verl", {"data_source": "sums"}, 0.0, 1.0),
         ("verl", {}, -1.0, -1.0),
         ("verl_without_the_rest", {}, 0.0, 1.0),
+        ("trl_array", {}, 0.0, 1.0),
+        ("trl_tuple", {}, 0.0, 1.0),
+        ("trl_tensor", {}, 0.0, 1.0),
+        ("partial", {}, 0.0, 1.0),
+        ("partial_of_verl", {}, 0.0, 1.0),
+        ("judge", {}, 0.0, 1.0),
+        ("compared", {}, 0.0, 1.0),
     ],
 )
 def test_a_reward_function_of_another_library_grades(
@@ -371,6 +417,7 @@ def test_a_dict_of_verl_says_what_is_correct(make: Any) -> None:
     [
         ("trl_of_nothing", "the grader returned None, not a number"),
         ("trl_of_two", "returned [1.0, 1.0] for one completion, not a list of one reward"),
+        ("trl_of_a_scalar", "returned array(1.) for one completion, not a list of one reward"),
         ("trl_of_messages", "string indices must be integers"),
     ],
 )
@@ -394,6 +441,15 @@ def test_what_does_not_fit_is_one_line(make: Any) -> None:
         LabError, match="data_source belongs to reward functions of verl; leave it out"
     ):
         make("trl", data_source="sums")
+    with pytest.raises(LabError, match="the function is async; make it a plain one"):
+        make("asynchronous")
+
+
+def test_a_partial_with_other_values_is_another_version(make: Any, tmp_path: Path) -> None:
+    version = make("partial").grader
+    path = tmp_path / "rewards.py"
+    path.write_text(path.read_text().replace("weight=1.0", "weight=0.5"))
+    assert make("partial").grader != version
 
 
 def test_the_lab_s_own_signature_is_told_from_theirs() -> None:

@@ -51,7 +51,7 @@ def base(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("grader", "seconds", "told"),
+    ("grader", "seconds", "expected"),
     [
         ("starts", 60, None),  # its child keeps the output open, and delays nothing
         ("index", 60, "an empty answer: IndexError: list index out of range (g.py:7)"),
@@ -61,12 +61,22 @@ def base(tmp_path: Path) -> Path:
     ],
 )
 def test_it_says_on_what_a_grader_fails(
-    base: Path, grader: str, seconds: float, told: str | None
+    base: Path, grader: str, seconds: float, expected: str | None
 ) -> None:
     began = time.monotonic()
     failure = first_failure(f"g.py:{grader}", {"problems": "p.jsonl"}, base, seconds)
-    assert failure is None if told is None else failure.endswith(told)
+    assert failure is None if expected is None else failure.endswith(expected)
     assert time.monotonic() - began < 120, "the children sleep for ten minutes"
+
+
+def test_the_start_of_python_does_not_count_as_the_graders_time(base: Path) -> None:
+    """A file whose imports take longer than the grader's limit, as on a busy machine."""
+    slow = "import time\n\ntime.sleep(2)\n\n\ndef grade(problem, answer):\n    return 1.0\n"
+    (base / "slow.py").write_text(slow)
+    options = {"problems": "p.jsonl"}
+    assert first_failure("slow.py:grade", options, base, seconds=1.5) is None
+    failure = first_failure("slow.py:grade", options, base, seconds=60, start_seconds=0.5)
+    assert failure == "Python and the grader's file have not started after 0.5 s"
 
 
 STUDY = """

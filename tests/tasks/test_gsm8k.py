@@ -1,5 +1,4 @@
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from public_data import public
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Problem
-from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k, read_number
+from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k
 
 GOLD = Problem("gsm8k-test-1", "?", "1080")
 
@@ -27,12 +26,11 @@ RIGHT = [
     "#### 5\n\\boxed{1080}",
     "\\boxed{5}\n#### 1080",
     "<think>#### 5</think>#### 1080",
-    # Lenient: a per cent sign, words, stars within, what the chain begins with.
+    # Lenient: a per cent sign, words, full-width digits.
     r"\boxed{1080\%}",
     r"\boxed{1080 apples}",
     r"\boxed{1080 / day}",
-    r"\boxed{10*80}",
-    r"\boxed{5 = 1080}",
+    "\\boxed{１０８０}",
 ]
 WRONG = [
     r"\boxed{10,80}",
@@ -46,7 +44,8 @@ WRONG = [
     "#### 1080\n\\boxed{10",
     "\\boxed{1080}\n#### 5",
     "<think>#### 1080",
-    "\\boxed{１０８０}",
+    r"\boxed{10*80}",
+    r"\boxed{5 = 1080}",
 ]
 
 
@@ -55,28 +54,6 @@ def test_answers_graded_by_hand(answer: str) -> None:
     grade = Gsm8k().grade(GOLD, answer)
     right = answer in RIGHT
     assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), grade.reason
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("$18.", "18"),
-        (".5", "0.5"),
-        ("−3", "-3"),
-        ("1,000,000", "1000000"),
-        ("5%", "5"),
-        ("+7", "7"),
-    ],
-)
-def test_numbers(text: str, number: str) -> None:
-    assert read_number(text) == Decimal(number)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "-", ".", "2,5", "1,00", "1e3", "NaN", "1_0", "two", "1 2", "9" * 200]
-)
-def test_what_is_no_number(text: str) -> None:
-    assert read_number(text) is None
 
 
 def test_the_published_files(monkeypatch: pytest.MonkeyPatch) -> None:

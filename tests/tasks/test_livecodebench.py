@@ -18,9 +18,9 @@ from public_data import public
 from gspo_lab.analysis.stats.passk import pass_at_k
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import Task, build_task, task_key
+from gspo_lab.tasks.benchmarks.final_answers import NoAnswer
 from gspo_lab.tasks.benchmarks.livecodebench import ReleaseWindow, decode_cases
 from gspo_lab.tasks.benchmarks.program_grading import Case, cases_digest, extract_program
-from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer
 
 Write = Callable[[str, Iterable[Any]], Path]
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gspo_lab.analysis.claims.estimates import Estimate, Region, Untestable, over_seeds
+from gspo_lab.analysis.claims.estimates import (
+    Estimate,
+    Region,
+    Untestable,
+    not_recorded,
+    over_seeds,
+)
+from gspo_lab.analysis.findings.clip_fractions import warm_up_text
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.analysis.readings import (
     Source,
@@ -75,15 +82,15 @@ class ClaimData:
             return value
         everywhere = Reading(reading.metric, Window(Steps.ALL), weight=Weight.ROWS)
         if not read(self.of, everywhere)[run].weight:
-            raise Untestable("not recorded", metric=reading.metric, arm=arm, seed=seed)
+            raise not_recorded(reading.metric, arm, seed)
         if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
             later = reading.window.minibatch is Minibatch.LATER
             warm_up = first_settled(self.of)[run]
             planned = self.settings(arm).steps
-            raise Untestable(
-                "only the warm-up", arm=arm, steps=warm_up, planned=planned, later=later
-            )
-        raise Untestable("never finite", metric=reading.metric, arm=arm, seed=seed)
+            text = warm_up_text(arm, warm_up, planned, later=later)
+            raise Untestable("only-warm-up", text)
+        text = f"{reading.metric} is finite at no step of {arm}, seed {seed}"
+        raise Untestable("never-finite", text)
 
     def number(self, reading: Reading, arm: str, seed: int) -> float:
         """The same without its weight."""
@@ -105,14 +112,16 @@ class ClaimData:
         """
         name = bench or self.of.declaration.primary
         if name is None:
-            raise Untestable("no benchmark for a score")
+            raise Untestable(
+                "no-benchmark", "the study declares no benchmark, so there is no score"
+            )
         run = self.run(arm, seed)
         steps, scores, _ = evaluations(self.of, name).get(run, np.zeros((3, 0)))
         if self.wrong and len(steps):
             by_step = counted_wrong(self.of, name, run)
             scores = np.array([by_step[int(step)] for step in steps])
         if not len(scores) or math.isnan(scores[0]):
-            raise Untestable("not evaluated", bench=name, when="at", arm=arm, seed=seed)
+            raise not_evaluated(name, "at", arm, seed)
         return steps, carry_last_finite(scores)[0]
 
     def final(self, arm: str, seed: int, bench: str | None = None) -> float:
@@ -123,7 +132,7 @@ class ClaimData:
         if score is not None:
             return score
         self.scores(arm, seed, bench)  # raises Untestable with what is missing
-        raise Untestable("not evaluated", bench=name, when="after", arm=arm, seed=seed)
+        raise not_evaluated(str(name), "after", arm, seed)
 
     def over_seeds(
         self,
@@ -163,8 +172,14 @@ class ClaimData:
         """Whether a finished run became unstable, by its reward and its updates."""
         known = stabilities(self.of).get(self.run(arm, seed))
         if known is None:
-            raise Untestable("not recorded", metric="reward_mean", arm=arm, seed=seed)
+            raise not_recorded("reward_mean", arm, seed)
         return known
+
+
+def not_evaluated(bench: str, when: str, arm: str, seed: int) -> Untestable:
+    """What a claim raises where a run has no score `when` ("at", "after") its start."""
+    text = f"{bench} was not evaluated {when} the start of {arm}, seed {seed}"
+    return Untestable("not-evaluated", text)
 
 
 @once

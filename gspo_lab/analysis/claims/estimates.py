@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -21,7 +21,8 @@ from gspo_lab.analysis.stats.simulation_cells import (
     Method,
     draw_arms,
 )
-from gspo_lab.analysis.stats.verdict import NO_INTERVAL, Reason
+from gspo_lab.analysis.stats.verdict import NO_INTERVAL
+from gspo_lab.common.reason import Reason
 
 Side = Literal["supported", "contradicted"]
 
@@ -29,9 +30,14 @@ Side = Literal["supported", "contradicted"]
 class Untestable(Exception):
     """What a claim presupposes is not there; `reason` says what, and what was measured of it."""
 
-    def __init__(self, code: str, **data: Any) -> None:
-        super().__init__(code)
-        self.reason = Reason(code, data)
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = Reason(code, text)
+
+
+def not_recorded(metric: str, arm: str, seed: int) -> Untestable:
+    """What a claim raises where a run lacks one of its metrics."""
+    return Untestable("not-recorded", f"{metric} was not recorded in {arm}, seed {seed}")
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,9 @@ class Estimate:
         return self.side is not None and (self.p is None or self.p < self.alpha)
 
     @property
-    def word(self) -> Literal["supported", "contradicted", "not resolved"]:
+    def word(self) -> Literal["supported", "contradicted", "inconclusive"]:
         """The label by this number alone."""
-        return self.side if self.side is not None and self.resolved else "not resolved"
+        return self.side if self.side is not None and self.resolved else "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ def over_seeds(
     )
     estimate = None if paired.estimate is None else back(paired.estimate)
     if paired.estimate is None or paired.low is None or paired.high is None:
-        why = Reason(NO_INTERVAL, {"why": paired.reason})
+        why = Reason(NO_INTERVAL, paired.reason or "")
         return Estimate(name, criterion, len(x), estimate, ratio=ratio, reason=why, alpha=alpha)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
@@ -200,7 +206,7 @@ def exact(name: str, values: Mapping[str, float], limit: float, *, unit: str) ->
     worst = max(values, key=lambda run: values[run])
     broken = tuple(run for run in values if not values[run] <= limit)
     side: Side = "contradicted" if broken else "supported"
-    why = Reason("broken in", {"runs": broken}) if broken else None
+    why = Reason("broken-in", f"broken in {', '.join(broken)}") if broken else None
     return Estimate(name, unit, len(values), values[worst], side=side, exact=True, reason=why)
 
 

@@ -13,12 +13,14 @@ from gspo_lab.analysis.findings.answer import StudyAnswer, answer_of
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import scores
-from gspo_lab.analysis.stats import Reason, holm
+from gspo_lab.analysis.stats import holm
 from gspo_lab.analysis.stats.verdict import Verdict
+from gspo_lab.common.reason import Reason
 from gspo_lab.study import ClaimTable, Settings
+from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.dotted_keys import alike_but
 
-ClaimLabel = Literal["supported", "contradicted", "not resolved", "not testable here"]
+ClaimLabel = Literal["supported", "contradicted", "inconclusive", "not testable here"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,6 @@ class Result:
             subject=self.claim.id,
             baseline=None,
             word=self.word,
-            direction={"supported": 1, "contradicted": -1}.get(self.word, 0),
             estimate=first.estimate,
             interval=first.interval,
             level=first.alpha,
@@ -96,7 +97,8 @@ def _declared(data: Sequence[ClaimData], table: ClaimTable) -> Result:
     if table.metric is None and table.name in UNTESTED:
         why = UNTESTED[table.name]
         claim = Claim(table.name, "D", why, "", "", "", lambda data, roles: Estimates(()))
-        return Result(claim, "not testable here", (Reason("untested", {"why": why}),), True, {})
+        reason = Reason("untested", f"no study here tests it: {why}")
+        return Result(claim, "not testable here", (reason,), True, {})
     claim = from_table(table) if table.metric is not None else LIBRARY[table.name]
     return _read(data, claim, table.arms or {}, declared=True)
 
@@ -112,18 +114,15 @@ def _read(
     data, *later = readings
     routed = mixtures(data.of).values()
     if claim.moe and False in routed and not any(routed):
-        return Result(claim, "not testable here", (Reason("no mixture"),), declared, {})
+        text = "no arm has a mixture of experts: no expert choice was recorded in any of them"
+        return Result(claim, "not testable here", (Reason("no-mixture", text),), declared, {})
     arms = find_roles(data.of, named, moe=claim.moe)
     missing = tuple(role for role in claim.roles if role not in arms)
     roles = {role: arms[role] for role in claim.roles if role in arms}
     if missing:
-        return Result(
-            claim,
-            "not testable here",
-            (Reason("no arm plays", {"roles": missing}),),
-            declared,
-            roles,
-        )
+        parts = [f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in missing]
+        reason = Reason("no-arm-plays", f"no arm plays {', '.join(parts)}")
+        return Result(claim, "not testable here", (reason,), declared, roles)
     unmet = (*_unmatched(data.of, roles), *_unmet(claim.needs, data, roles))
     if unmet:
         return Result(claim, "not testable here", unmet, declared, roles)
@@ -131,12 +130,14 @@ def _read(
     try:
         reading = claim.evaluate(data, roles)
         for counted_wrong in later:
-            words = {
-                "left_out": _alone(reading),
-                "counted_wrong": _alone(claim.evaluate(counted_wrong, roles)),
-            }
-            if words["left_out"] != words["counted_wrong"]:
-                raise Untestable("ungraded answers decide a claim", **words)
+            left_out = _alone(reading)
+            wrong = _alone(claim.evaluate(counted_wrong, roles))
+            if left_out != wrong:
+                text = (
+                    "answers that could not be graded decide: left out it is"
+                    f" {left_out or 'inconclusive'}, counted as incorrect {wrong or 'inconclusive'}"
+                )
+                raise Untestable("ungraded-answers-decide", text)
     except Untestable as untestable:
         return Result(claim, "not testable here", (*lacking, untestable.reason), declared, roles)
     side, p = weigh(reading.parts)
@@ -144,12 +145,12 @@ def _read(
         p = None
     counts = {} if claim.exact else unstable(data, roles)
     return Result(
-        claim, "not resolved", (), declared, roles, reading, p, lacking=lacking, unstable=counts
+        claim, "inconclusive", (), declared, roles, reading, p, lacking=lacking, unstable=counts
     )
 
 
 def _alone(reading: Estimates) -> Side | None:
-    """What a reading says before Holm's rule; None: not resolved."""
+    """What a reading says before Holm's rule; None: inconclusive."""
     side, p = weigh(reading.parts)
     return side if p is None or p < reading.alpha else None
 
@@ -174,7 +175,7 @@ def _unmet(needs: Sequence[str], data: ClaimData, roles: Roles) -> tuple[Reason,
 def _unmatched(source: Source, roles: Roles) -> list[Reason]:
     matched = study_certificate(source).on(source.declaration.deciding)
     return [
-        Reason("not matched", {"why": f"{first} and {second} are not matched: {why}"})
+        Reason("not-matched", f"{first} and {second} are not matched: {why}")
         for first, second in combinations(dict.fromkeys(roles.values()), 2)
         for why in matched.against(first).get(second, ())
     ]
@@ -187,7 +188,7 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
     side, p = weigh(result.parts)
     deciding = p if adjusted is None else adjusted
     decides = deciding is None or deciding < result.reading.alpha
-    word: ClaimLabel = side if side is not None and decides else "not resolved"
+    word: ClaimLabel = side if side is not None and decides else "inconclusive"
     if result.lacking and word != "contradicted":
         return replace(
             result, word="not testable here", reasons=result.lacking, p_adjusted=adjusted
@@ -205,44 +206,67 @@ def _reasons(
     raised = p is not None and adjusted is not None and p < reading.alpha <= adjusted
     out = []
     if word == "contradicted":
-        broken = [part for part in parts if part.exact and part.side == "contradicted"]
-        against = tuple(part.name for part in parts if part.side == "contradicted")
-        bug = result.claim.grade.startswith("A")
-        out += [Reason("broken", {"part": part, "bug": bug}) for part in broken]
-        out += [] if broken else [Reason("the other side", {"parts": against})]
+        out += _contradicted(result)
     elif word == "supported":
-        out.append(Reason("in every run" if result.claim.exact else "the stated side"))
+        text = (
+            "in every run" if result.claim.exact else "the whole interval lies on the stated side"
+        )
+        out.append(Reason("stated-side", text))
     elif raised:
-        out.append(Reason("alone it would be", {"side": side}))
+        out.append(Reason("alone", f"the interval alone would be {side}"))
     else:
         out += _unresolved(reading)
     if side is not None and raised:
-        out.append(Reason("Holm's rule", {"p": p, "adjusted": adjusted}))
-    out += [Reason("support lacks", {"reason": reason}) for reason in result.lacking]
-    out += [
-        Reason("of a number", {"name": part.name, "reason": part.reason})
-        for part in parts
-        if part.reason
-    ]
-    beside = [part for part in reading.also if part.word == "contradicted"]
-    out += [
-        Reason("beside it", {"name": part.name, "criterion": part.criterion}) for part in beside
-    ]
+        text = f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}"
+        out.append(Reason("holm", text))
+    for reason in result.lacking:
+        text = f"support would also have needed what is lacking here: {reason.text}"
+        out.append(Reason("support-lacks", text))
+    for part in parts:
+        if part.reason:
+            out.append(Reason("of-a-number", f"{part.name}: {part.reason.text}"))
+    for part in reading.also:
+        if part.word == "contradicted":
+            text = f"{part.name}, which decides nothing, is not met ({part.criterion})"
+            out.append(Reason("beside-it", text))
     if any(count for count, _ in result.unstable.values()):
-        out.append(Reason("unstable runs beside a claim", {"counts": result.unstable}))
+        counts = [f"{arm} {count} of {judged}" for arm, (count, judged) in result.unstable.items()]
+        text = (
+            f"unstable runs: {', '.join(counts)}; where runs are unstable, a claim's error rate is"
+            " above alpha (gspo-lab calibrate)"
+        )
+        out.append(Reason("unstable-runs", text))
     return (*out, *reading.reasons)
+
+
+def _contradicted(result: Result) -> list[Reason]:
+    broken = [part for part in result.parts if part.exact and part.side == "contradicted"]
+    bug = "this is a bug: " if result.claim.grade.startswith("A") else ""
+    if broken:
+        return [
+            Reason(
+                "broken", f"{bug}{part.name} is {part.estimate:.3g}, {part.criterion} is required"
+            )
+            for part in broken
+        ]
+    names = [part.name for part in result.parts if part.side == "contradicted"]
+    text = f"the whole interval lies on the other side: {', '.join(names)}"
+    return [Reason("other-side", text)]
 
 
 def _unresolved(reading: Estimates) -> list[Reason]:
     lacking = [part for part in reading.parts if not part.resolved]
-    judged = any(part.low is not None for part in lacking) or not lacking
-    out = [Reason("both sides" if judged else "no interval decides")]
+    if any(part.low is not None for part in lacking) or not lacking:
+        out = [Reason("both-sides", "the interval covers both sides")]
+    else:
+        out = [Reason("no-interval-decides", "no interval decides")]
     for part in lacking:
         if part.detectable is not None:
-            data = {"name": part.name, "ratio": part.ratio, "detectable": part.detectable}
-            out.append(Reason("could have seen", data))
+            what = "factor" if part.ratio else "difference"
+            text = f"{part.name}: these seeds could have seen a {what} of {part.detectable:.3g}"
+            out.append(Reason("could-have-seen", text))
         elif part.reason is None:  # else the reason follows
-            out.append(Reason("neither side", {"name": part.name}))
+            out.append(Reason("neither-side", f"{part.name} is on neither side"))
     return out
 
 

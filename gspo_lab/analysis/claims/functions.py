@@ -6,7 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from gspo_lab.analysis.claims.data import ClaimData
-from gspo_lab.analysis.claims.estimates import Estimate, Estimates, Region, Untestable, condition
+from gspo_lab.analysis.claims.estimates import (
+    Estimate,
+    Estimates,
+    Region,
+    Untestable,
+    condition,
+    not_recorded,
+)
 from gspo_lab.analysis.claims.preconditions import Roles
 from gspo_lab.analysis.findings.clip_fractions import active_share, saturated
 from gspo_lab.analysis.readings import (
@@ -29,7 +36,7 @@ from gspo_lab.analysis.stats.curve_summaries import (
     normalised_auc,
     time_to_threshold,
 )
-from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.common.reason import Reason
 
 PAIR = ("grpo", "gspo")
 LEVEL = 10.0
@@ -54,16 +61,18 @@ def clip_gap(data: ClaimData, roles: Roles) -> Estimates:
             (round(share.total), share.weight) for share in shares
         )
         if grpo == gspo == 0:
-            raise Untestable("nothing clipped", seed=seed)
+            raise Untestable("nothing-clipped", f"neither arm clipped a token at seed {seed}")
         floors += [] if grpo else [seed]
         ratios[seed] = (max(gspo, 1) / gspo_tokens) / (max(grpo, 1) / grpo_tokens)
     reasons = [
-        Reason("a ceiling", {"arm": arm, "share": active_share(data.of, arm)})
-        for arm in (roles[role] for role in PAIR)
-        if saturated(data.of, arm)
+        _ceiling(data, arm) for arm in (roles[role] for role in PAIR) if saturated(data.of, arm)
     ]
     if floors:
-        reasons.append(Reason("a lower bound", {"arm": roles["grpo"], "seeds": tuple(floors)}))
+        text = (
+            f"{roles['grpo']} clipped no token at seed {', '.join(map(str, floors))}: one token is"
+            " assumed, so the ratio is a lower bound there"
+        )
+        reasons.append(Reason("lower-bound", text))
     gap = data.over_seeds(
         "cf GSPO / cf GRPO", ratios, Region(above=LEVEL), () if floors else None, ratio=True
     )
@@ -71,6 +80,15 @@ def clip_gap(data: ClaimData, roles: Roles) -> Estimates:
         "cf GSPO / cf GRPO, as published", ratios, Region(30, 1000), ratio=True
     )
     return Estimates((gap,), () if floors else (published,), tuple(reasons))
+
+
+def _ceiling(data: ClaimData, arm: str) -> Reason:
+    share = active_share(data.of, arm) or 0.0
+    text = (
+        f"{arm} is saturated: it clips {share:.3f} of the active tokens on mini-batches >= 1, so"
+        " its cf is a ceiling and the ratio measures the other arm's"
+    )
+    return Reason("ceiling", text)
 
 
 def gap_on_the_grid(data: ClaimData, roles: Roles) -> Estimates:
@@ -87,7 +105,7 @@ def gap_on_the_grid(data: ClaimData, roles: Roles) -> Estimates:
         for role in PAIR:
             counts, _ = band_counts(data.of, data.run(roles[role], seed))
             if not counts:
-                raise Untestable("not recorded", metric="band_counts", arm=roles[role], seed=seed)
+                raise not_recorded("band_counts", roles[role], seed)
             both = {rule: counts[rule] + both.get(rule, 0) for rule in PAIR}
         cells = [(high, low) for high in both["gspo"] for low in both["grpo"]]
         ratios = sorted(max(high, 1) / max(low, 1) if high or low else LEVEL for high, low in cells)
@@ -121,7 +139,8 @@ def expert_change(data: ClaimData, roles: Roles) -> Estimates:
         slope[seed] = float(np.polyfit(np.arange(layers), changes, 1)[0]) if layers > 1 else 0.0
     above = Region(above=0)
     parts = [data.over_seeds("expert change after one update", after_one, above)]
-    reasons = [Reason("one learning rate")]
+    text = "one learning rate per arm: whether it rises with the learning rate is not judged"
+    reasons = [Reason("one-learning-rate", text)]
     if layers > 1:
         parts.append(data.over_seeds("its slope over the layers", slope, above))
     also = [data.over_seeds("expert change at the last mini-batch", last, above)]
@@ -130,7 +149,11 @@ def expert_change(data: ClaimData, roles: Roles) -> Estimates:
             data.over_seeds("its magnitude after one update", after_one, Region(0.05, 0.15))
         )
     else:
-        reasons.insert(0, Reason("few layers", {"layers": layers, "least": DEEP}))
+        text = (
+            f"direction only: the magnitude .05 to .15 is not testable here, the model has {layers}"
+            f" routed layers and about {DEEP} are needed"
+        )
+        reasons.insert(0, Reason("few-layers", text))
     return Estimates(tuple(parts), tuple(also), tuple(reasons))
 
 
@@ -139,7 +162,7 @@ def _by_layer(data: ClaimData, reading: Reading, arm: str, seed: int) -> list[fl
         data.run(arm, seed), ()
     )
     if not layers or None in layers:
-        raise Untestable("not recorded", metric=reading.metric, arm=arm, seed=seed)
+        raise not_recorded(reading.metric, arm, seed)
     return [float(value or 0.0) for value in layers]
 
 
@@ -164,7 +187,10 @@ def fewer_collapses(data: ClaimData, roles: Roles) -> Estimate:
     replayed = sum(
         data.stability(roles["grpo-replay"], seed).collapse is not None for seed in pairs
     )
-    counts = Reason("collapses", {"replayed": replayed, "without": without, "runs": len(pairs)})
+    text = (
+        f"{replayed} of {len(pairs)} runs collapsed with replay, {without} of {len(pairs)} without"
+    )
+    counts = Reason("collapses", text)
     fewer = float(replayed - without)
     return condition(
         "collapses, with replay - without", fewer < 0, n=len(pairs), reason=counts, estimate=fewer
@@ -239,16 +265,19 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
         f"prompts to a score of {threshold:.3g}, GSPO - GRPO",
         gspo <= grpo,
         n=len(pairs),
-        reason=Reason("prompts needed", {"gspo": gspo, "grpo": grpo}),
+        reason=Reason(
+            "prompts-needed",
+            f"mean over seeds: {gspo:.4g} against {grpo:.4g} prompts (half of the common gain)",
+        ),
         estimate=gspo - grpo,
     )
     also = [
         data.over_seeds(f"the same against {axis}", area[axis], above)
         for axis in ("tokens", "FLOPs")
     ]
-    return Estimates(
-        (first, later), tuple(also), (Reason("within the margin", {"margin": margin}),) * within
-    )
+    text = f"equivalent within the margin: the whole interval lies inside the margin ±{margin:g}"
+    reasons = (Reason("within-margin", text),) if within else ()
+    return Estimates((first, later), tuple(also), reasons)
 
 
 def moves_efficiency(data: ClaimData, roles: Roles) -> Estimates:
@@ -306,9 +335,11 @@ def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
     fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
     if fit is None:
         steps, _ = data.scores(arm, seed)
-        raise Untestable(
-            "too short to fit", arm=arm, seed=seed, evaluations=len(steps) - 1, least=LEAST_POINTS
+        text = (
+            f"{arm}, seed {seed}: {len(steps) - 1} evaluations after the start show too little of"
+            f" the curve for an asymptote; {LEAST_POINTS} are needed, the last of them near its end"
         )
+        raise Untestable("too-short-to-fit", text)
     return fit
 
 

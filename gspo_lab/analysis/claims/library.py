@@ -14,12 +14,19 @@ import numpy as np
 
 from gspo_lab.analysis.claims import functions
 from gspo_lab.analysis.claims.data import ClaimData
-from gspo_lab.analysis.claims.estimates import Estimate, Estimates, Region, Untestable, exact
+from gspo_lab.analysis.claims.estimates import (
+    Estimate,
+    Estimates,
+    Region,
+    Untestable,
+    exact,
+    not_recorded,
+)
 from gspo_lab.analysis.claims.preconditions import Roles
 from gspo_lab.analysis.readings import Minibatch, Reading, Reduce, Steps, Window, by_minibatch
 from gspo_lab.analysis.readings.curves import weights_within
 from gspo_lab.analysis.readings.read import CURVES
-from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.common.reason import Reason
 from gspo_lab.common.registry import look_up
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.study import ClaimTable
@@ -131,7 +138,7 @@ def run_statistic(
     if statistic in OF_RESPONSES:
         weights = weights_within(data.of, data.run(arm, seed))
         if weights is None:
-            raise Untestable("not recorded", metric="response_detail", arm=arm, seed=seed)
+            raise not_recorded("response_detail", arm, seed)
         return float(getattr(weights, OF_RESPONSES[statistic]))
     if statistic == RISE:
         last = data.number(Reading(metric or "", Window(minibatch=Minibatch.FINAL)), arm, seed)
@@ -192,17 +199,18 @@ class Expectation:
         values = [run_statistic(data, arm, seed, self.statistic, self.metric) for arm in arms]
         ratio = self.comparison == "ratio"
         if ratio and not all(value > 0 for value in values):
-            raise Untestable(
-                "a ratio of nothing", seed=seed, values=dict(zip(arms, values, strict=True))
-            )
+            measured = [f"{arm} has {value:g}" for arm, value in zip(arms, values, strict=True)]
+            text = f"a ratio needs values above 0; at seed {seed} {' and '.join(measured)}"
+            raise Untestable("ratio-of-nothing", text)
         if len(values) == 2 and math.isclose(*values, rel_tol=EQUAL):
             values = [values[0]] * 2
         value = values[0]
         for second in values[1:]:
             value = value / second if ratio else value - second
         if not np.isfinite(value):
+            name = self.metric or self.name
             raise Untestable(
-                "not finite", metric=self.metric or self.name, arms=tuple(arms), seed=seed
+                "not-finite", f"{name} is not finite in {' or '.join(arms)}, seed {seed}"
             )
         return value
 
@@ -241,9 +249,11 @@ class Identity:
             elif apart := self._apart(data, [roles[self.of or ""], roles[self.against]], seed):
                 values[f"s{seed}"] = max(apart)
         if not values:  # no response had an advantage
+            first = "mini-batch" if self.statistic == "first update" else "rollout batch"
             raise Untestable(
-                "no advantage",
-                first="mini-batch" if self.statistic == "first update" else "rollout batch",
+                "no-advantage",
+                f"no response of any seed's first {first} had an advantage: the gradients compared"
+                " are 0",
             )
         limit = f"at most {self.at_most:g}" if self.at_most else "exactly 0"
         return exact(self.name, values, self.at_most, unit=limit)
@@ -255,7 +265,12 @@ class Identity:
         """
         split = {data.settings(arm).update.minibatches for arm in arms}
         if len(split) > 1:
-            raise Untestable("other mini-batches", counts=tuple(sorted(split)))
+            counts = " and ".join(map(str, sorted(split)))
+            raise Untestable(
+                "other-minibatches",
+                f"rollout batches are split into {counts} mini-batches: the first update is of"
+                " other responses",
+            )
         reading = Reading(self.metric or "", Window(Steps.STEP_0))
         estimates = []
         for arm in arms:
@@ -305,7 +320,7 @@ def noted(evaluate: Evaluate, notes: Sequence[str]) -> Evaluate:
     def with_notes(data: ClaimData, roles: Roles) -> Estimates:
         reading = evaluate(data, roles)
         return replace(
-            reading, reasons=(*reading.reasons, *(Reason("note", {"text": text}) for text in notes))
+            reading, reasons=(*reading.reasons, *(Reason("note", text) for text in notes))
         )
 
     return with_notes

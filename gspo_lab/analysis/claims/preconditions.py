@@ -6,8 +6,9 @@ from itertools import product
 from typing import Any
 
 from gspo_lab.analysis.claims.data import ClaimData, mixtures
+from gspo_lab.analysis.claims.estimates import not_recorded
 from gspo_lab.analysis.readings import Minibatch, Reading, Steps, Window
-from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.common.reason import Reason
 from gspo_lab.study.dotted_keys import BAND
 
 Roles = Mapping[str, str]
@@ -26,38 +27,41 @@ EVERY_STEP = Window(Steps.ALL)
 
 def _seeds(data: ClaimData, roles: Roles, least: int) -> Reason | None:
     count = len(data.seeds(roles.values()))
-    return Reason("few seeds", {"count": count, "least": least}) if count < least else None
+    if count >= least:
+        return None
+    return Reason("few-seeds", f"{count} seeds finished in every arm it needs; {least} are needed")
 
 
 def _updates(data: ClaimData, arm: str, least: int) -> Reason | None:
     count = data.settings(arm).update.per_rollout_batch
-    return (
-        Reason("few updates", {"arm": arm, "count": count, "least": least})
-        if count < least
-        else None
-    )
+    if count >= least:
+        return None
+    text = f"{arm} makes {count} updates per rollout batch; {least} are needed"
+    return Reason("few-updates", text)
 
 
 def _mixture(data: ClaimData, arm: str) -> Reason | None:
-    return (
-        None
-        if mixtures(data.of)[arm]
-        else Reason("dense model", {"arm": arm, "model": data.settings(arm).model})
-    )
+    if mixtures(data.of)[arm]:
+        return None
+    text = f"{arm} recorded no expert choices: {data.settings(arm).model} is dense"
+    return Reason("dense-model", text)
 
 
 def _trainer_old_logprobs(data: ClaimData, arm: str) -> Reason | None:
-    trainer = data.settings(arm).update.old_logprobs == "trainer"
-    return None if trainer else Reason("the sampler's log-probs", {"arm": arm})
+    if data.settings(arm).update.old_logprobs == "trainer":
+        return None
+    text = f"{arm} takes the sampler's log-probs as the old policy's, so mini-batch 0 may clip"
+    return Reason("sampler-logprobs", text)
 
 
 def _same_reinforce(data: ClaimData, arm: str) -> Reason | None:
     """Where both rules reduce to the same REINFORCE at ratio 1."""
     objective = data.settings(arm).objective
     if objective.aggregation != "seq-mean-token-mean":
-        return Reason("another aggregation", {"arm": arm, "aggregation": objective.aggregation})
+        text = f"{arm} aggregates by {objective.aggregation}, not by seq-mean-token-mean"
+        return Reason("another-aggregation", text)
     bound = objective.dual_clip
-    return None if bound is None else Reason("a dual clip", {"arm": arm, "bound": bound})
+    return None if bound is None else Reason("dual-clip", f"{arm} has a dual clip at {bound:g}")
 
 
 def _same_first_rollout(data: ClaimData, roles: Roles) -> Reason | None:
@@ -71,11 +75,10 @@ def _same_first_rollout(data: ClaimData, roles: Roles) -> Reason | None:
         digests = {arm: evidence.rows(query, (data.run(arm, seed),)) for arm in roles.values()}
         for arm, rows in digests.items():
             if rows in ([], [(None,)]):
-                return Reason(
-                    "not recorded", {"metric": "rollout_digest", "arm": arm, "seed": seed}
-                )
+                return not_recorded("rollout_digest", arm, seed).reason
         if len({rows[0] for rows in digests.values()}) > 1:
-            return Reason("other first rollouts", {"roles": tuple(roles), "seed": seed})
+            text = f"the first rollouts of {' and '.join(roles)} differ at seed {seed}"
+            return Reason("other-first-rollouts", text)
     return None
 
 
@@ -89,14 +92,25 @@ def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
     if chosen or (objective.clip_low, objective.clip_high) != PAPER_BAND:
         return None
     length = data.of_arm(Reading("response_tokens_mean", EVERY_STEP), arm)
-    return None if length >= LONG else Reason("the paper's range", {"arm": arm, "length": length})
+    if length >= LONG:
+        return None
+    text = (
+        f"{arm} has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of"
+        f" {length:.3g}; use clip = 'calibrated' or a range of its own"
+    )
+    return Reason("paper-range", text)
 
 
 def _routing_matters(data: ClaimData, roles: Roles) -> Reason | None:
     arm = next(iter(roles.values()))
     share = data.of_arm(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
-    least = {"arm": arm, "share": share, "least": LEAST_CHANGE}
-    return None if share >= LEAST_CHANGE else Reason("routing hardly moves", least)
+    if share >= LEAST_CHANGE:
+        return None
+    text = (
+        f"routing hardly moves: {share:.3g} of {arm}'s experts change by the last mini-batch;"
+        f" {LEAST_CHANGE:g} are needed"
+    )
+    return Reason("routing-hardly-moves", text)
 
 
 def _unstable(data: ClaimData, roles: Roles) -> Reason | None:
@@ -104,9 +118,14 @@ def _unstable(data: ClaimData, roles: Roles) -> Reason | None:
     have replaced.
     """
     counts = unstable(data, roles).values()
+    if any(count for count, _ in counts):
+        return None
     judged = sum(judged for _, judged in counts)
-    lacking = Reason("no unstable runs", {"arms": tuple(roles.values()), "judged": judged})
-    return None if any(count for count, _ in counts) else lacking
+    text = (
+        f"stability cannot be compared: 0 of {judged} judged runs of {', '.join(roles.values())}"
+        " were unstable"
+    )
+    return Reason("no-unstable-runs", text)
 
 
 def unstable(data: ClaimData, roles: Roles) -> dict[str, tuple[int, int]]:
@@ -123,15 +142,19 @@ def _no_collapse(data: ClaimData, roles: Roles) -> Reason | None:
     for arm, seed in product(roles.values(), data.seeds(roles.values())):
         known = data.stability(arm, seed)
         if known.collapse is not None:
-            return Reason(
-                "a collapse",
-                {"arm": arm, "seed": seed, "step": known.collapse, "cause": known.cause},
-            )
+            text = f"{arm}, seed {seed}, collapsed at step {known.collapse} ({known.cause})"
+            return Reason("collapse", text)
     return None
 
 
 def _reward_margin(data: ClaimData, roles: Roles) -> Reason | None:
-    return Reason("no reward margin") if data.verdict.reward_margin is None else None
+    if data.verdict.reward_margin is not None:
+        return None
+    text = (
+        "the study declares no verdict.reward_margin: nothing says which training rewards are as"
+        " good as equal"
+    )
+    return Reason("no-reward-margin", text)
 
 
 def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
@@ -141,7 +164,11 @@ def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
     if not same or rollout.sampler != "transformers":
         return None
     mismatch = data.of_arm(Reading("mismatch_k3", EVERY_STEP), arm)
-    return Reason("the same numerics", {"arm": arm, "dtype": update.dtype, "mismatch": mismatch})
+    text = (
+        f"{arm} samples with the trainer's own engine and precision ({update.dtype}); its"
+        f" mismatch_k3 is {mismatch:.2g}"
+    )
+    return Reason("same-numerics", text)
 
 
 def _for_each_arm(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Check:
@@ -149,11 +176,9 @@ def _for_each_arm(check: Callable[..., Reason | None], *keys: str, **bounds: Any
 
     def of_arm(data: ClaimData, arm: str) -> Reason | None:
         unknown = [key for key in keys if not data.of.declaration.is_known(arm, key)]
-        return (
-            Reason("unknown setting", {"arm": arm, "key": unknown[0]})
-            if unknown
-            else check(data, arm, **bounds)
-        )
+        if unknown:
+            return Reason("unknown-setting", f"{arm}: {unknown[0]} was not recorded")
+        return check(data, arm, **bounds)
 
     return lambda data, roles: next(
         filter(None, (of_arm(data, arm) for arm in roles.values())), None

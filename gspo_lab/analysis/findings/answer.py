@@ -1,13 +1,12 @@
-"""The answer to a study's declared question, as codes and data: for report, terminal, digest and
-Python.
+"""The answer to a study's declared question: for report, terminal, digest and Python.
 
 `[verdict] question` names what answers: the final score, the stability of runs, or claims. The
-package `claims` judges claims; call its `answer`. `words` turns the answer into English.
+package `claims` judges claims; call its `answer`.
 """
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms
@@ -15,15 +14,32 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.executions import REPLICATION, all_executions
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import ranked
+from gspo_lab.analysis.findings.rate_curve import curve_sentences, rate_curve
+from gspo_lab.analysis.findings.reference_levels import ReferenceLevels, reference_levels
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED
+from gspo_lab.analysis.findings.sentences import (
+    grouped,
+    headline,
+    loses,
+    stated,
+    statements,
+    unstable_counts,
+)
 from gspo_lab.analysis.findings.stability import count_unstable_runs, stability_verdicts
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.stats.ed50 import DoseLimits
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS
 from gspo_lab.analysis.stats.stability import StabilityVerdict
-from gspo_lab.analysis.stats.verdict import Comparison, Reason, Verdict
+from gspo_lab.analysis.stats.verdict import (
+    EQUIVALENT,
+    NOT_SHOWN_BEYOND,
+    Comparison,
+    Verdict,
+)
 from gspo_lab.common.states import State
+from gspo_lab.common.text import MINUS, capital, counted, difference, percent, signed
 from gspo_lab.study.overrides import drop_options
 from gspo_lab.study.verdict_tables import score_named
 
@@ -36,28 +52,99 @@ MOST_SEEDS = 20
 """For more seeds than this the answer proposes `plan`, which compares what else could decide."""
 HERE = ("run", "plan", "replicate", "records")
 """Commands that train or grade, which are useless for imported runs."""
+NAMED_RUNS = 4
+"""Missing runs that an answer names one by one."""
+OPEN: frozenset[str] = frozenset({"inconclusive", "no verdict"})
 
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """`word` is a code. `verdicts` answer the question; without any, `why` says why not.
+    """`word` is the answer in a word or two. `verdicts` answer the question; without any, `why`
+    says why not.
 
-    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab
-    command. Imported runs have none; `instead` says what to do.
+    `grounds` are sentences on the facts behind the answer, `next` the arguments of the proposed
+    gspo-lab command. Imported runs have none; `instead` says what to do.
     """
 
     word: str
     colour: Colour
     next: tuple[str, ...]
-    grounds: tuple[Reason, ...]
+    grounds: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = ()
-    why: Reason | None = None
+    why: str = ""
     instead: str = ""
+    levels: Mapping[str, ReferenceLevels] = field(default_factory=dict)
+    """By subject of a verdict on final scores, the levels that it compares."""
 
     @property
     def command(self) -> str:
         """The command to type next, or what to do where there is none."""
         return self.instead or f"gspo-lab {shlex.join(self.next)}"
+
+    @property
+    def label(self) -> str:
+        """The answer in a few words; of a single verdict its label."""
+        if self.why or len(self.verdicts) != 1:
+            return self.word
+        (verdict,) = self.verdicts
+        return f"{verdict.subject} {loses(verdict)}" if self.both_lose else verdict.label
+
+    @property
+    def first_levels(self) -> ReferenceLevels | None:
+        """The levels of the verdict that the answer states first; None where no score decides."""
+        return self.levels.get(self.verdicts[0].subject) if self.verdicts else None
+
+    @property
+    def both_lose(self) -> bool:
+        """Whether the answer is between sides that both end below their start."""
+        levels = self.first_levels
+        return levels is not None and levels.both_lose and self.verdicts[0].direction != 0
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answer as one sentence with its numbers, then what limits it, and what is said of
+        the other arms.
+        """
+        if self.why:
+            return [self.why]
+        first, *later = self.verdicts
+        if first.baseline is None:
+            return [headline(self.verdicts)] if later else statements(first)
+        out = stated(first, both_lose=self.both_lose)
+        if self.first_levels is not None:
+            out += self.first_levels.sentences
+        if later:
+            out.append(f"Other arms against {first.baseline}: {grouped(later)}.")
+        return out
+
+    @property
+    def text(self) -> str:
+        """The answer as a sentence, with what limits it."""
+        return " ".join(self.sentences)
+
+    @property
+    def ground(self) -> str:
+        """What the answer rests on: the levels of both sides first. The numbers that the answer
+        itself states are not repeated.
+        """
+        levels = "" if self.first_levels is None else self.first_levels.line
+        return " ".join(filter(None, (levels, *self.grounds)))
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """The answer for a terminal and a digest."""
+        return self.text, self.ground, f"Next: {self.command}"
+
+    def to_json(self) -> dict[str, str]:
+        """The answer as the report's JSON and `gspo-lab run --json` have it."""
+        return {
+            "word": self.word,
+            "colour": self.colour,
+            "label": self.label,
+            "said": self.text,
+            "rests_on": self.ground,
+            "next": self.command,
+        }
 
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
@@ -76,8 +163,9 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
         primary := source.declaration.primary
     ) is not None:
         trained = logged.scored_rewards(score_named(primary).bench)
-        grounds = (Reason("score is a reward", {"names": trained}),) if trained else ()
-        answer = replace(answer, grounds=(*answer.grounds, *grounds))
+        if trained:
+            ground = f"The score is {', '.join(trained)}, a training reward."
+            answer = replace(answer, grounds=(*answer.grounds, ground))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
         few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
         advice = (
@@ -94,33 +182,30 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     decided = decision(source)
     runs = count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
-    count = Reason("runs", {"runs": len(states)})
-    if declared.trials_of is not None:
-        return StudyAnswer(
-            "trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason
-        )
+    count = f"{counted(len(states), 'run')}."
+    if declared.trials_of is not None and decided.reason is not None:
+        show = ("show", declared.trials_of)
+        return StudyAnswer("trials", "grey", show, (count,), why=decided.reason.sentence)
     planned = len(declared.arms) * len(decided.seeds)
     if not decided.resolved and any(state in UNDER_WAY for state in states):
-        data = {
-            "finished": states.count(State.FINISHED),
-            "planned": planned,
-            "collapsed": runs.collapsed,
-        }
+        collapsed = f", {runs.collapsed} of them collapsed" if runs.collapsed else ""
+        finished = states.count(State.FINISHED)
+        ground = f"{finished} of {planned} runs are finished{collapsed}."
         watch = ("report", declared.name, "--watch")
-        return StudyAnswer(
-            "running", "grey", watch, (Reason("runs finished", data),), why=Reason("still running")
-        )
+        why = "Not answered yet: the study is still running."
+        return StudyAnswer("running", "grey", watch, (ground,), why=why)
     if runs.all_collapsed and runs.finished == planned:
-        why = Reason("all collapsed", {"runs": runs.finished})
-        return StudyAnswer(
-            "all collapsed", "red", _other_rate(source, 0.25, "calmer"), (_causes(source),), why=why
-        )
+        why = f"All {runs.finished} runs collapsed, in every arm: nothing is left to compare."
+        calmer = _other_rate(source, 0.25, "calmer")
+        return StudyAnswer("all collapsed", "red", calmer, (_causes(source),), why=why)
     if claims:
         return _of_claims(source, claims)
+    if declared.verdict.over is not None and declared.primary is not None:
+        return _of_curve(source)
     if decided.doses is not None:
         return _of_doses(source)
     if not decided.verdicts:
-        why = decided.reason or Reason("swept", {"decided": decided})
+        why = " ".join(decided_sentences(decided))
         command = _rerun(source, "plan")
         if declared.sweep is None and declared.baseline not in declared.arms:
             command = ("run", *drop_options(_commands(source), "--arms"))
@@ -136,23 +221,28 @@ def _withheld(source: Source) -> StudyAnswer | None:
     """
     decided = decision(source)
     verdicts = decision(source).answering
-    if any(verdict.word != "withheld" for verdict in verdicts):
+    if any(verdict.word != "no verdict" for verdict in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
     if lacking:
-        why = Reason("runs missing", {"runs": len(lacking)})
-        runs = Reason("these runs", {"runs": lacking})
-        return StudyAnswer("withheld", "red", _rerun(source, "run"), (runs,), why=why)
-    measured = (Reason("differences", {"verdicts": verdicts}),)
+        verb = "is" if len(lacking) == 1 else "are"
+        why = f"Not answered: {counted(len(lacking), 'run')} {verb} missing."
+        more = f" and {len(lacking) - NAMED_RUNS} more" if len(lacking) > NAMED_RUNS else ""
+        runs = f"{', '.join(lacking[:NAMED_RUNS])}{more}."
+        return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
+    measured = (_differences(verdicts),)
     barred = [verdict for verdict in verdicts if verdict.barred]
     if barred:
         command = ("records", "regrade") if decided.matched.ok else ("certify",)
-        why = Reason("barred", {"verdict": barred[0]})
-        return StudyAnswer("withheld", "red", (*command, source.study), measured, why=why)
+        why = f"Not answered: {barred[0].because}."
+        return StudyAnswer("no verdict", "red", (*command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:
         word = "one seed" if seeds == 1 else f"{seeds} seeds"
-        why = Reason("too few seeds", {"seeds": seeds})
+        why = (
+            f"Not answered: {counted(seeds, 'seed')} cannot show a difference; at least"
+            f" {LEAST_SEEDS} are needed."
+        )
         return StudyAnswer(word, "grey", _more_seeds(source, 5), measured, why=why)
     return None
 
@@ -166,34 +256,34 @@ def _of_scores(source: Source) -> StudyAnswer:
     verdicts = decision(source).answering
     words = {verdict.word for verdict in verdicts}
     # State one bound on the rate of unstable runs; a single equivalence verdict has its own.
-    bounded = words == {"practically equivalent"} and len(verdicts) == 1
+    bounded = words == {EQUIVALENT} and len(verdicts) == 1
     ranking = None if decision(source).contrast is not None else ranked(source)
-    best = () if ranking is None else (Reason("best arms", {"ranking": ranking}),)
     grounds = (
-        Reason("differences", {"verdicts": verdicts}),
-        *best,
+        f"Margin ±{verdicts[0].margin:g}.",
+        "" if ranking is None else ranking.sentence,
         _unstable(source, bounded=not bounded),
     )
-    if words == {"withheld"}:
-        return StudyAnswer("withheld", "grey", _replicate(source), grounds, verdicts)
-    if words <= {"not resolved", "withheld"}:
-        needed = max((verdict.more_seeds or 0 for verdict in verdicts), default=0) + len(
-            decision(source).seeds
-        )
-        return StudyAnswer("not resolved", "grey", _more_seeds(source, needed), grounds, verdicts)
-    partly = bool(
-        words & {"not resolved", "withheld", "better, size not resolved against the margin"}
-    )
-    return StudyAnswer(
-        _word(verdicts), _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts
-    )
+    partly = bool(words & {*OPEN, *NOT_SHOWN_BEYOND})
+    word = _word(verdicts)
+    colour = _colour(verdicts, partly=partly)
+    command = _replicate(source)
+    if words == {"no verdict"}:
+        word = "no verdict"
+        colour = "grey"
+    elif words <= OPEN:
+        needed = max(verdict.more_seeds or 0 for verdict in verdicts)
+        word = "inconclusive"
+        colour = "grey"
+        command = _more_seeds(source, needed + len(decision(source).seeds))
+    levels = reference_levels(source)
+    return StudyAnswer(word, colour, command, grounds, verdicts, levels=levels)
 
 
 def _word(verdicts: Sequence[Comparison]) -> str:
     words = {verdict.word for verdict in verdicts}
-    if words == {"practically equivalent"}:
-        return "equivalent"
-    if words & {"not resolved", "withheld"}:
+    if words == {EQUIVALENT}:
+        return EQUIVALENT
+    if words & OPEN:
         return "resolved in part"
     return f"{verdicts[0].better} better" if len(verdicts) == 1 else "arm by arm"
 
@@ -202,48 +292,64 @@ def _of_stability(source: Source) -> StudyAnswer:
     """Grey, too, where no run was unstable: then stability cannot be compared."""
     verdicts: tuple[StabilityVerdict, ...] = tuple(stability_verdicts(source).values())
     words = {verdict.word for verdict in verdicts}
-    if not count_unstable_runs(source).judged:
-        count = Reason("runs", {"runs": count_unstable_runs(source).finished})
-        return StudyAnswer(
-            NOT_JUDGED,
-            "grey",
-            _rerun(source, "plan"),
-            (count,),
-            why=Reason("stability not judged"),
+    counts = count_unstable_runs(source)
+    if not counts.judged:
+        ground = f"{counted(counts.finished, 'run')}."
+        why = (
+            f"Not answered: whether runs were unstable is {NOT_JUDGED}: too few evaluations and"
+            " training steps."
         )
-    if not count_unstable_runs(source).reached and not words & {"more stable", "less stable"}:
-        scores = Reason("scores alone", {"verdicts": tuple(decision(source).verdicts.values())})
+        return StudyAnswer(NOT_JUDGED, "grey", _rerun(source, "plan"), (ground,), why=why)
+    if not counts.reached and not words & {"more stable", "less stable"}:
+        scores = headline(tuple(decision(source).verdicts.values()), bounded=False)
+        grounds = (_unstable(source), f"Final scores alone: {scores}")
         command = _other_rate(source, 2.0, "further")
-        why = Reason("stability unknown")
-        return StudyAnswer(
-            "regime not reached", "grey", command, (_unstable(source), scores), why=why
-        )
-    grounds = (
-        Reason("unstable by arm", {"verdicts": verdicts}),
-        Reason("drops", {"verdicts": verdicts}),
-    )
-    if words <= {"not resolved", "withheld"}:
+        why = "Not answered: no run became unstable, so these settings cannot compare stability."
+        return StudyAnswer("no unstable runs", "grey", command, grounds, why=why)
+    grounds = (_unstable_by_arm(verdicts), _drops(verdicts))
+    if words <= OPEN:
         more = _more_seeds(source, max(8, 2 * len(decision(source).seeds)))
-        return StudyAnswer("not resolved", "grey", more, grounds, verdicts)
-    partly = bool(words & {"not resolved", "withheld"})
-    word = verdicts[0].word if len(words) == 1 else "resolved in part" if partly else "arm by arm"
-    return StudyAnswer(
-        word, _colour(verdicts, partly=partly), _replicate(source), grounds, verdicts
-    )
+        return StudyAnswer("inconclusive", "grey", more, grounds, verdicts)
+    partly = bool(words & OPEN)
+    word = "resolved in part" if partly else "arm by arm"
+    if len(words) == 1:
+        word = verdicts[0].word
+    colour = _colour(verdicts, partly=partly)
+    return StudyAnswer(word, colour, _replicate(source), grounds, verdicts)
+
+
+def _of_curve(source: Source) -> StudyAnswer:
+    """The answer of `[verdict] over`: each arm at its own best value of the swept setting."""
+    curve = rate_curve(source)
+    assert curve is not None
+    grounds = tuple(curve_sentences(curve))
+    if not curve.comparisons:
+        runs = f"{counted(len(curve.missing), 'run')} without a score."
+        why = "Not answered: fewer than two seeds have a score at every value."
+        return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
+    verdicts = tuple(comparison.verdict for comparison in curve.comparisons)
+    words = {verdict.word for verdict in verdicts}
+    if words <= OPEN:
+        if curve.missing:
+            command = _rerun(source, "run")
+        else:
+            command = _more_seeds(source, max(5, 2 * len(curve.seeds)))
+        word = "no verdict" if words == {"no verdict"} else "inconclusive"
+        return StudyAnswer(word, "grey", command, grounds, verdicts)
+    partly = bool(words & {*OPEN, *NOT_SHOWN_BEYOND})
+    colour = _colour(verdicts, partly=partly)
+    return StudyAnswer(_word(verdicts), colour, _replicate(source), grounds, verdicts)
 
 
 def _of_doses(source: Source) -> StudyAnswer:
     doses = decision(source).doses
     assert doses is not None
-    why = Reason("swept", {"decided": decision(source)})
+    why = " ".join(decided_sentences(decision(source)))
     if not decision(source).matched.on(decision(source).seeds).ok:
-        return StudyAnswer(
-            "withheld", "red", ("certify", source.study), (Reason("unmatched sweep"),), why=why
-        )
-    grounds = (
-        _unstable(source),
-        Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}),
-    )
+        ground = "The sweep's runs are not matched; see the certificate."
+        return StudyAnswer("no verdict", "red", ("certify", source.study), (ground,), why=why)
+    values = f"{len(doses.arms[0].points)} values of {doses.key} were swept."
+    grounds = (_unstable(source), values)
     resolved = [_excludes_one(ratio) for ratio in doses.ratios.values()]
     if all(resolved) and resolved:
         signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
@@ -256,8 +362,8 @@ def _of_doses(source: Source) -> StudyAnswer:
     if any(resolved):
         return StudyAnswer("resolved in part", "blue", _replicate(source), grounds, why=why)
     if not count_unstable_runs(source).reached:
-        return StudyAnswer("regime not reached", "grey", _rerun(source, "plan"), grounds, why=why)
-    return StudyAnswer("not resolved", "grey", _rerun(source, "plan"), grounds, why=why)
+        return StudyAnswer("no unstable runs", "grey", _rerun(source, "plan"), grounds, why=why)
+    return StudyAnswer("inconclusive", "grey", _rerun(source, "plan"), grounds, why=why)
 
 
 def _excludes_one(ratio: DoseLimits) -> bool:
@@ -271,16 +377,15 @@ def _excludes_one(ratio: DoseLimits) -> bool:
 
 def _of_claims(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     words = [claim.word for claim in claims]
-    grounds = (Reason("claims", {"verdicts": tuple(claims[:2])}),)
+    whys = [f"{capital(claim.because)}." for claim in claims[:2] if claim.because]
+    grounds = (" ".join(whys),)
     decided = [claim for claim in claims if claim.resolved]
     if not decided:
         untested = set(words) == {"not testable here"}
         stable = untested and any(
-            reason.code == "no unstable runs" for claim in claims for reason in claim.reasons
+            reason.code == "no-unstable-runs" for claim in claims for reason in claim.reasons
         )
-        word = (
-            "regime not reached" if stable else "not testable here" if untested else "not resolved"
-        )
+        word = "no unstable runs" if stable else "not testable here" if untested else "inconclusive"
         command = _other_rate(source, 2.0, "further") if stable else ("claims", source.study)
         return StudyAnswer(word, "grey", command, grounds, tuple(claims))
     word = decided[0].word if len({*words}) == 1 else "claim by claim"
@@ -290,19 +395,62 @@ def _of_claims(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     )
 
 
-def _unstable(source: Source, *, bounded: bool = True) -> Reason:
+def _unstable(source: Source, *, bounded: bool = True) -> str:
     level = 1 - source.declaration.verdict.alpha if bounded else None
-    return Reason("unstable runs", {"counts": count_unstable_runs(source), "level": level})
+    return count_unstable_runs(source).sentence(level)
 
 
-def _causes(source: Source) -> Reason:
-    known = [run.stability for run in decision(source).ended if run.stability is not None]
-    steps = [stability.collapse for stability in known if stability.collapse is not None]
-    causes = tuple(
-        dict.fromkeys(stability.cause for stability in known if stability.cause is not None)
-    )
-    return Reason(
-        "causes", {"steps": (min(steps), max(steps)) if steps else None, "causes": causes}
+CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward collapsed"}
+"""`Stability.cause` in words."""
+
+
+def _causes(source: Source) -> str:
+    judged = [run.stability for run in decision(source).ended if run.stability is not None]
+    steps = [stability.collapse for stability in judged if stability.collapse is not None]
+    causes = dict.fromkeys(CAUSES[stability.cause] for stability in judged if stability.cause)
+    if not steps:
+        return "Every run that could be judged."
+    onset = f"step {min(steps)}"
+    if min(steps) < max(steps):
+        onset = f"steps {min(steps)} to {max(steps)}"
+    return f"Cause: {' and '.join(causes)}, at {onset}."
+
+
+def _differences(verdicts: Sequence[Comparison]) -> str:
+    estimates = [verdict.estimate for verdict in verdicts if verdict.estimate is not None]
+    if not estimates:
+        return "No difference is measured."
+    first = next(verdict for verdict in verdicts if verdict.estimate is not None)
+    margin = f"margin ±{first.margin:g}"
+    pairs = f"{counted(first.paired.n, 'pair')} of runs"
+    if len(estimates) > 1:
+        return (
+            f"Differences of {signed(min(estimates))} to {signed(max(estimates))}, {margin},"
+            f" {pairs} an arm."
+        )
+    ends = (first.paired.low, first.paired.high)
+    text = difference(estimates[0], ends, first.alpha, first.margin)
+    return f"{first.subject} {MINUS} {first.baseline}: {text}, {margin}, {pairs}."
+
+
+def _unstable_by_arm(verdicts: Sequence[StabilityVerdict]) -> str:
+    rates = {str(verdicts[0].baseline): verdicts[0].unstable[0]}
+    rates |= {verdict.subject: verdict.unstable[1] for verdict in verdicts}
+    return f"{unstable_counts({arm: (rate.k, rate.n) for arm, rate in rates.items()})}."
+
+
+def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
+    """How far final scores lie below the best ones, arm by arm, relative and in points of score."""
+    measured = [verdict for verdict in verdicts if verdict.points.n]
+    if not measured:
+        return ""
+    drops = {str(measured[0].baseline): measured[0].drops[0]}
+    drops |= {verdict.subject: verdict.drops[1] for verdict in measured}
+    shares = ", ".join(f"{arm} {percent(share)}" for arm, (share, _) in drops.items())
+    points = ", ".join(f"{points:.3f}" for _, points in drops.values())
+    margin = f"margin ±{percent(measured[0].drop.margin)}"
+    return (
+        f"Drop from best, relative to the gain: {shares} ({margin}); in points of score: {points}."
     )
 
 
@@ -320,7 +468,8 @@ def _rerun(source: Source, command: str) -> tuple[str, ...]:
 
 def _variant(source: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
     """Run the study with one option changed, under a new name: a declaration does not change."""
-    unchanged = drop_options(_commands(source), "--name", *([option] if option != "--set" else []))
+    replaced = {"--seeds": ("--seeds", "--seed"), "--set": ()}.get(option, (option,))
+    unchanged = drop_options(_commands(source), "--name", *replaced)
     return ("run", *unchanged, option, str(value), "--name", f"{source.study}-{name}")
 
 
@@ -331,8 +480,8 @@ def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
         return _rerun(source, "plan")
     declared = source.declaration.seeds
     further = range(max(declared) + 1, max(declared) + 1 + seeds - len(declared))
-    counted = declared == tuple(range(len(declared)))
-    listed = str(seeds) if counted else ",".join(map(str, (*declared, *further)))
+    of_file = not {"--seeds", "--seed"}.intersection(_commands(source))
+    listed = str(seeds) if of_file else ",".join(map(str, (*declared, *further)))
     return _variant(source, "--seeds", listed, f"{seeds}-seeds")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gspo_lab.analysis.readings import FINISHED, Source, deciding, once, runs, summarise
 from gspo_lab.analysis.readings.reading import CLIP_ACTIVE
 from gspo_lab.analysis.readings.runs import first_settled
-from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.common.reason import Reason
 from gspo_lab.study import Declaration
 
 NO_CLIP = "no clip"
@@ -45,7 +45,17 @@ def warm_up_only(source: Source) -> Iterator[Reason]:
         starts = [settled[run.id] for run in runs(source, FINISHED) if run.arm == name]
         steps = arm.settings.steps
         if starts and clips(declared, name) and min(starts) >= steps:
-            yield Reason("no clip fraction", {"arm": name, "steps": steps, "planned": steps})
+            text = f"the clip fraction is not measured: {warm_up_text(name, steps, steps)}"
+            yield Reason("no-clip-fraction", text)
+
+
+def warm_up_text(arm: str, steps: int, planned: int, *, later: bool = False) -> str:
+    """That an arm has no update after its warm-up; `later`: none of a later mini-batch."""
+    after = " and minibatch >= 1" if later else ""
+    return (
+        f"{arm} has no update after the learning rate's warm-up{after}: {steps} of {planned} steps"
+        " warm up"
+    )
 
 
 @once

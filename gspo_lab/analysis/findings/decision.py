@@ -21,8 +21,10 @@ from gspo_lab.analysis.readings.runs import decided, not_counted
 from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
-from gspo_lab.analysis.stats.verdict import Comparison, Reason, Rule, Scores, decide_all
+from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
+from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
+from gspo_lab.common.text import MINUS, counted, signed
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names, sides
 
@@ -59,13 +61,16 @@ class Ungraded:
         """Why `verdict`, which leaves ungraded answers out, must be withheld."""
         reasons = []
         if self.uneven:
-            data = {"counts": self.counts, "subject": self.labels[1], "baseline": self.labels[0]}
-            reasons.append(
-                Reason("ungraded answers are uneven", {**data, "more": self.more, "p": self.p})
+            (baseline, subject) = self.labels
+            (fewer, more) = self.more
+            text = (
+                f"more answers of one arm could not be graded, beyond chance ({self.counts}; the"
+                f" larger share is {subject}'s on {more} problems and {baseline}'s on {fewer},"
+                f" p = {self.p:.2g})"
             )
-        if (verdict.word, verdict.direction) != (self.verdict.word, self.verdict.direction):
-            both = {"left_out": verdict, "counted_wrong": self.verdict}
-            reasons.append(Reason("ungraded answers decide", {"counts": self.counts, **both}))
+            reasons.append(Reason("ungraded-answers-are-uneven", text))
+        if verdict.word != self.verdict.word:
+            reasons.append(_ungraded_answers_decide(self.counts, verdict, self.verdict))
         return tuple(reasons)
 
     def to_json(self) -> dict[str, Any]:
@@ -85,6 +90,14 @@ class Ungraded:
                 "differences": list(paired.differences),
             },
         }
+
+
+def _ungraded_answers_decide(counts: str, left_out: Comparison, wrong: Comparison) -> Reason:
+    text = (
+        f"answers that could not be graded ({counts}) decide: left out it reads"
+        f" '{left_out.label}', counted as incorrect '{wrong.label}'"
+    )
+    return Reason("ungraded-answers-decide", text)
 
 
 @dataclass(frozen=True)
@@ -166,15 +179,7 @@ def decision(source: Source) -> Decision:
     start = Decision(
         declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source)
     )
-    reason = None
-    if declared.trials_of is not None:
-        reason = Reason("trials", {"of": declared.trials_of})
-    elif not start.swept and bench is None:
-        reason = Reason("no benchmark")
-    elif not start.swept and declared.baseline not in declared.arms:
-        reason = Reason("no baseline", {"arm": declared.baseline})
-    elif not start.swept and not declared.treatments:
-        reason = Reason("one arm", {"arm": declared.baseline})
+    reason = _nothing_decides(declared, swept=start.swept)
     if reason is not None or start.swept:
         return replace(
             start, described=(*not_counted(source), *warm_up_only(source)), reason=reason
@@ -186,6 +191,34 @@ def decision(source: Source) -> Decision:
     return replace(
         judged, described=(*_described(declared, ended, judged.seeds), *warm_up_only(source))
     )
+
+
+def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
+    """Why no score of the study can decide."""
+    if declared.trials_of is not None:
+        text = f"no verdict: these are the trials on which the arms of {declared.trials_of} chose"
+        return Reason("trials", text)
+    if swept:
+        return None
+    if declared.primary is None:
+        text = (
+            "no verdict: the study declares no benchmark, so the score that would decide is not"
+            " measured"
+        )
+        return Reason("no-benchmark", text)
+    if declared.baseline not in declared.arms:
+        text = (
+            f"no verdict: {declared.baseline}, the declared baseline, is not among the arms of"
+            " these runs, so there is nothing to compare them with"
+        )
+        return Reason("no-baseline", text)
+    if not declared.treatments:
+        text = (
+            f"no verdict: {declared.baseline} is the only arm, so there is nothing to compare it"
+            " with"
+        )
+        return Reason("one-arm", text)
+    return None
 
 
 S = TypeVar("S", bound=Source)
@@ -207,15 +240,19 @@ def against(of: S, baseline: str) -> S:
 
 
 DEPENDENT = {
-    *(
-        "decision",
-        "study_certificate",
-        "deciding_runs",
-        "dose_response",
-        "lengths",
-        "stability_verdicts",
-    ),
-    *("count_unstable_runs", "ranked", "new_problems", "compared", "all_executions"),
+    "all_executions",
+    "compared",
+    "count_unstable_runs",
+    "deciding_runs",
+    "decision",
+    "dose_response",
+    "lengths",
+    "new_problems",
+    "ranked",
+    "reference_levels",
+    "score_levels",
+    "stability_verdicts",
+    "study_certificate",
 }
 """The functions of a source whose answers change with the baseline or with the deciding seeds."""
 
@@ -304,8 +341,8 @@ def _judge_twice(
             continue
         lacking[arm] = ungraded
         reasons = ungraded.against(verdict)
-        if verdict.word != "withheld" and reasons:
-            verdicts[arm] = replace(verdict, word="withheld", direction=0, reasons=reasons)
+        if verdict.word != "no verdict" and reasons:
+            verdicts[arm] = replace(verdict, word="no verdict", reasons=reasons)
     return verdicts, lacking
 
 
@@ -353,7 +390,7 @@ def _verdicts(
         both = (declared.baseline, arm)
         pairs, _ = _pairs(ended, seeds, *both)
         forbids = [*forbidden.get(arm, ()), *_of_other_steps(declared, ended, pairs, arm)]
-        withheld = [Reason("not matched", {"why": why}) for why in forbids]
+        withheld = [Reason("not-matched", why) for why in forbids]
         if len(pairs) < len(seeds):
             withheld.append(_incomplete(running, pairs, seeds))
         first = [scored[0] for scored in pairs.values()]
@@ -384,8 +421,9 @@ def _verdicts(
 
 
 def _incomplete(running: bool, complete: Collection[int], seeds: Collection[int]) -> Reason:
+    state = "the study is still running" if running else "runs are missing"
     return Reason(
-        "pairs incomplete", {"running": running, "complete": len(complete), "planned": len(seeds)}
+        "pairs-incomplete", f"{state}, {len(complete)} of {len(seeds)} pairs are complete"
     )
 
 
@@ -451,13 +489,10 @@ def _contrast(
 
     judged = weighed(False)
     wrong = weighed(True)
-    if (judged.word, judged.direction) != (wrong.word, wrong.direction):
+    if judged.word != wrong.word:
         counts = f"{sum(run.errors for run in ended if run.arm in weights)} of its arms"
-        why = Reason(
-            "ungraded answers decide",
-            {"counts": counts, "left_out": judged, "counted_wrong": wrong},
-        )
-        return replace(judged, word="withheld", direction=0, reasons=(why,))
+        why = _ungraded_answers_decide(counts, judged, wrong)
+        return replace(judged, word="no verdict", reasons=(why,))
     return judged
 
 
@@ -493,6 +528,10 @@ def _described(
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, extra_seeds, declared.baseline, arm)
         if pairs:
-            mean = average(second - first for first, second in pairs.values())
-            data = {"arm": arm, "baseline": declared.baseline, "seeds": tuple(pairs), "mean": mean}
-            yield Reason("not counted pairs", data)
+            mean = average(second - first for first, second in pairs.values()) or 0.0
+            seeds_text = ", ".join(map(str, pairs))
+            text = (
+                f"not counted: {counted(len(pairs), 'pair')} of other seeds ({seeds_text}),"
+                f" {arm} {MINUS} {declared.baseline} {signed(mean)}"
+            )
+            yield Reason("not-counted-pairs", text)

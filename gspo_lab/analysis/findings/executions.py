@@ -136,7 +136,7 @@ class Executions:
     def contradicted(self) -> tuple[VerdictReplication, ...]:
         """The verdicts that a later execution contradicts."""
         return tuple(
-            replication for replication in self.replications if replication.fate == "taken back"
+            replication for replication in self.replications if replication.fate == "contradicted"
         )
 
     def combined(self, arm: str) -> CombinedEstimate | None:
@@ -167,7 +167,7 @@ class Executions:
         known = [
             (seeds, verdict.paired)
             for seeds, verdict in judged
-            if verdict and verdict.word != "withheld"
+            if verdict and verdict.word != "no verdict"
         ]
         return clusters(
             [(seeds, paired) for seeds, paired in known if paired and paired.low is not None]

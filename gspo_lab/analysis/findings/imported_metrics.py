@@ -19,7 +19,6 @@ from gspo_lab.study.import_origin import ORIGIN
 CLIP = "clip fraction"
 REWARD = "training reward"
 DISTANCE = "distance to the old policy"
-CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE = 0.05
 NARROW_TOKEN = 0.01
 """A sequence ratio with this range or a wider one, and a token ratio with a narrower one, look
@@ -29,6 +28,8 @@ REWARD_NAME = re.compile(
     r"(?!eval|val|test)(rewards/.*|.*/reward|reward|reward_mean|mean_reward)", re.IGNORECASE
 )
 """A training reward under a name that its program does not define; not a held-out one."""
+REWARD_FUNCTION = re.compile(r"(?:train/)?rewards/([^/]+)")
+"""The name of one reward function in TRL's logs, `rewards/correct/mean`."""
 ENDS = "The reward of each run is read over its own rows, up to its own end."
 
 
@@ -64,6 +65,8 @@ class ImportedMetrics:
     apart: tuple[str, ...]
     """Quantities that two arms define differently, so that nothing subtracts them."""
     warnings: tuple[str, ...]
+    rewards_differ: bool = False
+    """Whether two arms' training rewards are sums of different functions."""
 
     def scored_rewards(self, bench: str | None = None) -> list[str]:
         """The training rewards that were imported as scores, of `bench` alone if it is given."""
@@ -91,7 +94,9 @@ def imported_metrics(source: Source) -> ImportedMetrics | None:
     if not origins:
         return None
     names = {arm: tuple(_names(source, arm, origins)) for arm in source.declaration.arms}
-    metrics = ImportedMetrics(names, tuple(_apart(names)), ())
+    apart = [*_apart(names), *_reward_sums(names)]
+    differ = any(line.startswith(f"{REWARD}:") for line in apart)
+    metrics = ImportedMetrics(names, tuple(apart), (), differ)
     return replace(metrics, warnings=tuple(_warnings(source, metrics)))
 
 
@@ -125,6 +130,20 @@ def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
                     f" {' / '.join(sorted(definitions))}"
                 )
                 yield f"{quantity}: not compared. {logs}."
+
+
+def _reward_sums(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
+    """A sentence where two arms' logs name different reward functions; nothing where one names
+    none.
+    """
+    functions = {
+        arm: sorted({match[1] for name in logged if (match := REWARD_FUNCTION.match(name.name))})
+        for arm, logged in names.items()
+    }
+    named = {arm: ", ".join(sums) for arm, sums in functions.items() if sums}
+    if len(set(named.values())) > 1:
+        sums = "; ".join(f"{arm} sums {text}" for arm, text in named.items())
+        yield f"{REWARD}: not compared. The rewards are of different functions: {sums}."
 
 
 def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:

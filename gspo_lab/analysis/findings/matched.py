@@ -5,7 +5,8 @@ from dataclasses import replace
 from gspo_lab.analysis.matching import Certificate, certificate
 from gspo_lab.analysis.matching.tuning_check import Trials, read_trials
 from gspo_lab.analysis.readings import Source, once
-from gspo_lab.analysis.stats.verdict import Reason
+from gspo_lab.common.reason import Reason
+from gspo_lab.common.text import listed
 from gspo_lab.study import Declaration
 
 
@@ -35,12 +36,11 @@ def starting_models(declared: Declaration) -> Reason | None:
     """
     checkpoints, shared = _starting_models(declared)
     if checkpoints:
-        return Reason("checkpoint", {"models": checkpoints})
-    return (
-        None
-        if not shared
-        else Reason("one starting model" if len(shared) == 1 else "these starting models")
-    )
+        return Reason("checkpoint", f"starting from {listed(checkpoints)}")
+    if not shared:
+        return None
+    models = "this one starting model" if len(shared) == 1 else "these starting models"
+    return Reason("shared-start", f"on {models}")
 
 
 def starting_limits(declared: Declaration) -> list[str]:

@@ -5,8 +5,9 @@ decides.
 from dataclasses import dataclass
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.run_outcomes import outcomes
-from gspo_lab.analysis.readings import Source, once, runs
+from gspo_lab.analysis.readings import Source, once
 from gspo_lab.analysis.readings.answers import (
     answered,
     answers_variance,
@@ -75,7 +76,10 @@ def scalars(source: Source) -> list[RunScalar]:
         for bench in benches(source)
     ]
     rewards = {run: curve for run, curve in reward_curves(source).items() if len(curve[0]) > 1}
-    imported = any(run.imported for run in runs(source))
+    logged = imported_metrics(source)
+    if logged is not None and logged.rewards_differ:
+        rewards = {}
+    imported = logged is not None
     area = {run: normalised_auc(*curve) for run, curve in rewards.items()}
     tail = {run: last_fifth(reward) for run, (_, reward) in rewards.items()}
     return [

@@ -44,6 +44,8 @@ class RunOutcome:
     stability: Stability | None
     best: float | None = None
     scores: int = 0
+    best_evaluation: float | None = None
+    """The highest score of a single evaluation after the start."""
 
     @property
     def gain(self) -> float | None:
@@ -111,7 +113,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
         start = score[step == 0]
         trained = int(np.count_nonzero(step > 0))
         start = start[~np.isnan(start)][:1]
-        final = wrong = latest = best = None
+        final = wrong = latest = best = best_evaluation = None
         scores: list[float] = []
         deciding = tuple(int(at) for at in step[step > 0][-last:])
         errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
@@ -129,6 +131,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
             ends = [tail_mean(values[:end], last) for end in range(min(last, trained), trained + 1)]
             scores = [*ends, *start.tolist()]
             best = max(scores)
+            best_evaluation = float(values.max())
         if final is not None:
             wrong = final
             if errors:
@@ -151,6 +154,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
                 stability=stabilities(source).get(run.id),
                 best=best,
                 scores=len(scores),
+                best_evaluation=best_evaluation,
             )
         )
     return out

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import starting_models
-from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes
 from gspo_lab.analysis.readings import Source, once
 from gspo_lab.analysis.readings.answers import answers_variance
+from gspo_lab.analysis.stats.proportions import clopper_pearson
 from gspo_lab.analysis.stats.stability import ArmRuns, RunPairs, StabilityVerdict, decide_stability
 from gspo_lab.analysis.stats.verdict import Rule, Verdict
+from gspo_lab.common.text import counted, percent
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,27 @@ class UnstableRunCounts:
     def all_collapsed(self) -> bool:
         """Whether every run collapsed, in every arm."""
         return 0 < self.finished == self.collapsed
+
+    def sentence(self, level: float | None = None) -> str:
+        """The counts; with a `level`, of runs that were all stable, the interval of their rate."""
+        if not self.judged:
+            return (
+                f"Whether runs were unstable is {NOT_JUDGED}: too few evaluations and training"
+                " steps."
+            )
+        if self.unstable:
+            collapsed = f", {self.collapsed} of them collapsed" if self.collapsed else ""
+            was = "was" if self.unstable == 1 else "were"
+            return f"{self.unstable} of {counted(self.judged, 'run')} {was} unstable{collapsed}."
+        # Without `by_reward` the training steps are too few to judge the reward.
+        who = "None" if self.by_reward else "By scores alone, none"
+        unjudged = self.finished - self.judged
+        aside = f", {unjudged} {NOT_JUDGED}" if unjudged else ""
+        none = f"{who} of {counted(self.judged, 'run')} was unstable{aside}"
+        if level is None:
+            return f"{none}."
+        high = clopper_pearson(0, self.judged, level).high
+        return f"{none} ({percent(level)} interval of the rate: 0 to {percent(high)})."
 
 
 @once

@@ -9,9 +9,6 @@ seeds with their t interval. Let l_t be the token log-ratios of a response and l
 the l_t were independent, the spread of log s would be theirs divided by sqrt(L): exponent -1/2.
 Under the policy that sampled them the expected l_t is -KL at every length, a drift that averaging
 does not shrink.
-
-`predicted` extrapolates from the longest answers to still longer ones, beside the shares published
-for those.
 """
 
 import math
@@ -25,20 +22,14 @@ from gspo_lab.analysis.findings.clip_fractions import rule_arms
 from gspo_lab.analysis.findings.matched import starting_models
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.readings import Reading, Source, average, once, read
-from gspo_lab.analysis.readings.curves import Movement, band_shares, movement, reward_curves
+from gspo_lab.analysis.readings.curves import Movement, movement, reward_curves
 from gspo_lab.analysis.readings.runs import deciding_runs
 from gspo_lab.analysis.stats import PairedT, paired_t
-from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.ed50 import DoseLimits, dose_ratios, half_collapse
-from gspo_lab.analysis.stats.verdict import Reason
-from gspo_lab.recording.records import BAND_SCALES
-from gspo_lab.training.objectives.ratios import binds
+from gspo_lab.common.reason import Reason
 
 LENGTH = "rollout.max_tokens"
 """The setting whose sweep is one of lengths."""
-
-LONGER = (5_000, 10_000, 30_000)
-"""Tokens to which is extrapolated: the answer lengths of published models."""
 
 PUBLISHED = {"grpo": 0.0013, "gspo": 0.15}
 """Shares of tokens clipped (claim C04), read off a bar chart of 2507.18071, sec. 5.2: 30B-A3B, four
@@ -68,8 +59,6 @@ class LengthMeasurement(Movement):
     grad_norm: float
     reward_first: float
     gain: float | None
-    scales: Mapping[str, Floats]
-    """Per rule the clipped share of all tokens at its range x BAND_SCALES."""
 
     @property
     def averaging(self) -> float:
@@ -77,21 +66,6 @@ class LengthMeasurement(Movement):
         were independent.
         """
         return self.spread / self.spread_tokens
-
-    def clips(
-        self, band: tuple[float, float], moved: float = 1.0, shrunk: float = 1.0
-    ) -> tuple[float, float]:
-        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the
-        policy moved farther.
-
-        Its log-ratios are `moved` times as large and their drift `moved` squared; the spread around
-        it is `shrunk`.
-        """
-        log_s_N = moved**2 * self.expected_N + moved * shrunk * self.residual_N
-        low_N, high_N = binds(
-            np.exp(log_s_N), self.adv_N, np.ones_like(self.adv_N, dtype=bool), *band
-        )
-        return float(self.share_N @ low_N), float(self.share_N @ high_N)
 
 
 @dataclass(frozen=True)
@@ -104,49 +78,16 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and the part of
-    them with A < 0.
-
-    `measured` is None where no run has that length.
-    """
-
-    length: float
-    share: PairedT
-    negative: PairedT
-    measured: PairedT | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        limits = {
-            name: limits_of(value)
-            for name, value in vars(self).items()
-            if isinstance(value, PairedT)
-        }
-        return {"length": self.length, "measured": None, **limits}
-
-
-@dataclass(frozen=True)
 class Lengths:
     """A sweep over answer length. `runs` has family -> limit -> seed -> run, of the deciding seeds.
 
-    Laws and predictions are over the seeds that have finished at every length.
+    Laws are over the seeds that have finished at every length.
     """
 
     runs: dict[str, dict[float, dict[int, LengthMeasurement]]]
     laws: tuple[Law, ...]
     rules: tuple[str, str] | None
     """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
-    moved: PairedT | None
-    """How much farther a policy would have had to move for GRPO's range to clip the published
-    share.
-
-    None where its range x BAND_SCALES does not reach that share on some seed; then nothing is
-    extrapolated.
-    """
-    check: Prediction | None
-    """The longest answers of the study, predicted from its shorter ones."""
-    predicted: tuple[Prediction, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
@@ -170,16 +111,13 @@ class Lengths:
                 }
                 for family in self.runs
             },
-            "moved": None if self.moved is None else limits_of(self.moved),
-            "check": None if self.check is None else self.check.to_json(),
-            "predicted": [prediction.to_json() for prediction in self.predicted],
             "published": PUBLISHED,
         }
 
 
 @once
 def lengths(source: Source) -> Lengths | None:
-    """The laws and predictions of a sweep over answer length so far; None for any other study."""
+    """The laws of a sweep over answer length so far; None for any other study."""
     declared = source.declaration
     if declared.sweep is None or declared.sweep.key != LENGTH:
         return None
@@ -202,10 +140,9 @@ def lengths(source: Source) -> Lengths | None:
     )
     pair = rule_arms(source)
     if pair is None:
-        return Lengths(runs, laws, None, None, None, ())
-    grpo, gspo = (declared.arms[arm].of or arm for arm in pair)
-    extrapolated = _extrapolated(runs[grpo], runs[gspo], declared.reference_bands["gspo"])
-    return Lengths(runs, laws, (grpo, gspo), *extrapolated)
+        return Lengths(runs, laws, None)
+    grpo, gspo = pair
+    return Lengths(runs, laws, (declared.arms[grpo].of or grpo, declared.arms[gspo].of or gspo))
 
 
 def _measured(
@@ -226,7 +163,6 @@ def _measured(
         grad_norm=norm,
         reward_first=first,
         gain=gain,
-        scales=band_shares(source, run),
     )
 
 
@@ -248,70 +184,6 @@ def exponents(
         return {}
     fits = {seed: np.log(np.asarray(points[seed]).T) for seed in sorted(seeds)}
     return {seed: float(np.polyfit(x, y, 1)[0]) for seed, (x, y) in fits.items()}
-
-
-def moved_to(share: float, scaled: Floats) -> float | None:
-    """The factor on all log-ratios with which a range would clip this share of tokens.
-
-    By a straight line of log share on log scale, between the scales at which shares were counted;
-    None beyond them. A range x 1/2 clips what the range itself would, had every log-ratio doubled.
-    """
-    known = scaled > 0
-    if not known.any() or not scaled[known].min() <= share <= scaled[known].max():
-        return None
-    scales = np.log(np.asarray(BAND_SCALES)[known])
-    return float(np.exp(-np.interp(-math.log(share), -np.log(scaled[known]), scales)))
-
-
-def _extrapolated(
-    grpo: Mapping[float, Mapping[int, LengthMeasurement]],
-    gspo: Mapping[float, Mapping[int, LengthMeasurement]],
-    band: tuple[float, float],
-) -> tuple[PairedT | None, Prediction | None, tuple[Prediction, ...]]:
-    slopes = exponents(gspo, "averaging")
-    *shorter, longest = gspo or (0.0,)
-    moved = {
-        seed: factor
-        for seed in slopes
-        if seed in grpo.get(longest, {})
-        and (factor := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
-    }
-    check = None
-    if len(shorter) > 1 and slopes:
-        known = exponents({limit: gspo[limit] for limit in shorter}, "averaging")
-        bases = gspo[shorter[-1]]
-        aims = gspo[longest]
-        far = {seed: aims[seed].spread_tokens / bases[seed].spread_tokens for seed in slopes}
-        shares = [
-            bases[seed].clips(
-                band, far[seed], (aims[seed].length / bases[seed].length) ** known[seed]
-            )
-            for seed in slopes
-        ]
-        measured = paired_t([aims[seed].clipped_gspo for seed in slopes])
-        check = _prediction(average(aims[seed].length for seed in slopes) or 0.0, shares, measured)
-    if len(moved) < len(slopes) or not slopes:
-        return None, check, ()
-    bases = gspo[longest]
-    predicted = tuple(
-        _prediction(
-            length,
-            [
-                bases[seed].clips(band, moved[seed], (length / bases[seed].length) ** slopes[seed])
-                for seed in slopes
-            ],
-        )
-        for length in LONGER
-    )
-    return paired_t(list(moved.values())), check, predicted
-
-
-def _prediction(
-    length: float, shares: Sequence[tuple[float, float]], measured: PairedT | None = None
-) -> Prediction:
-    parts = [low / (low + high) if low + high else math.nan for low, high in shares]
-    known = [part for part in parts if math.isfinite(part)]
-    return Prediction(length, paired_t([sum(share) for share in shares]), paired_t(known), measured)
 
 
 def limits_of(of: PairedT) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,12 @@ DETAILS = 6
 DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
 """Checks that prove a match: the lab recorded the runs, and they share starting weights, prompts
 and first responses. Without them, equal settings are only a claim."""
+RUNS = "declared runs"
 JOURNALS = "journals"
 REGRADED = "regraded"
 UNVERIFIED = tuple(
     Check(name, Match.NOT_VERIFIED, "not verified here; gspo-lab certify does")
-    for name in (JOURNALS, REGRADED)
+    for name in (RUNS, JOURNALS, REGRADED)
 )
 """The checks of a complete record, which only `gspo-lab certify` makes: they read every file again.
 """
@@ -196,7 +197,7 @@ class Certificate:
     @property
     def summary(self) -> str:
         """Whether the runs are matched, and by how many pairs and checks."""
-        if not self.pairs:
+        if not self.pairs and self.ok:
             return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
         made = sum(set(states) != {Match.NOT_VERIFIED} for states in counts.values())
@@ -261,14 +262,6 @@ def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
     faults = record_faults(evidence, declared, begun)
     for trace in begun:
         if trace.arm in declared.arms and trace.seed in declared.seeds:
-            arm = declared.arms[trace.arm]
-            if (
-                arm.known is not None
-            ):  # of an import: earlier versions stored defaults beside what was recorded
-                known = flat(arm.resolved)
-                trace = replace(
-                    trace, settings={key: v for key, v in trace.settings.items() if key in known}
-                )
             seeds.setdefault(trace.seed, {})[trace.arm] = trace
     pairs = []
     for names in combinations(declared.arms, 2):
@@ -443,14 +436,46 @@ skipped.
 
 
 def verify_record(
-    evidence: Evidence, matched: Certificate, regraded: Mapping[str, Regraded]
+    evidence: Evidence,
+    matched: Certificate,
+    regraded: Mapping[str, Regraded],
+    seeds: Collection[int] | None = None,
 ) -> Certificate:
     """The certificate with the checks of the complete record.
 
-    `regraded`: per run id its regraded answers.
+    `regraded`: per run id its regraded answers. `seeds` are those that a verdict needs: a look
+    may have made the later ones superfluous. None: all that are declared.
     """
-    checks = (_journals(evidence, matched.study), _grades(regraded))
+    study = matched.study
+    declared = Declaration.parse(evidence.study(study), study)
+    needed = declared.seeds if seeds is None else seeds
+    runs = _runs(evidence, study, declared, needed)
+    checks = (runs, _journals(evidence, study), _grades(regraded))
     return replace(matched, of_the_study=checks)
+
+
+def _runs(evidence: Evidence, study: str, declared: Declaration, seeds: Collection[int]) -> Check:
+    """Whether every declared run has a record, and every record is of a declared run.
+
+    An import cannot tell a run that was lost from one that never was: it names them.
+    """
+    recorded = [(run.arm, run.seed) for run in evidence.chosen(study)]
+    lacking = [
+        f"{arm}/s{seed}"
+        for arm, seed in product(declared.arms, seeds)
+        if (arm, seed) not in recorded
+    ]
+    if declared.recorded is not None and lacking:
+        names = first_few(lacking, ", ", FAULTS_SHOWN)
+        return Check(RUNS, Match.UNKNOWN, f"not imported: {names}")
+    faults = [(run, f"{run} is declared and has no record") for run in lacking]
+    for arm, seed in recorded:
+        if arm not in declared.arms or seed not in declared.seeds:
+            run = f"{arm}/s{seed}"
+            faults.append((run, f"{run} is recorded and not declared"))
+    count = len(declared.arms) * len(seeds)
+    equal = f"{count} declared runs, each with a record"
+    return differs(RUNS, faults, limit=FAULTS_SHOWN, equal=equal)
 
 
 def _journals(evidence: Evidence, study: str) -> Check:

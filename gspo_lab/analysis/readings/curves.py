@@ -154,12 +154,6 @@ def band_counts(source: Source, run: str) -> tuple[Mapping[str, Floats], float]:
     }, tokens
 
 
-def band_shares(source: Source, run: str) -> Mapping[str, Floats]:
-    """Per rule these counts as shares of the tokens; empty where nothing was counted."""
-    counts, tokens = band_counts(source, run)
-    return {rule: counted / tokens for rule, counted in counts.items()}
-
-
 @dataclass(frozen=True)
 class Weights:
     """How alike the tokens of a response are weighed, over a run's settled updates with minibatch
@@ -199,31 +193,23 @@ class Movement:
     in nats.
 
     `length` is the mean of all responses. The spreads, of l_t over tokens and of log s over
-    responses, and the drift are of mini-batches >= 1. The columns with `_N` have one entry per
-    response, mini-batch 0 included: log s less its mini-batch index's mean, the expected log s
-    there (the negative k3 estimate of KL), A, and its share of all tokens.
+    responses, and the drift are of mini-batches >= 1.
     """
 
     length: float
     spread_tokens: float
     spread: float
     drift: float
-    residual_N: Floats
-    expected_N: Floats
-    adv_N: Floats
-    share_N: Floats
 
 
 def movement(source: Source, run: str) -> Movement | None:
     """One run's; None where it recorded no response's own numbers on mini-batches >= 1."""
-    columns = "minibatch, response_detail, response_tokens, stale_k3"
+    columns = "minibatch, response_detail, stale_k3"
     rows = rows_of(source, run, columns, Window(), "response_detail IS NOT NULL")
     parts = list(_moved(rows))
     if not any(index_B.any() for index_B, *_ in parts):
         return None
-    index_N, length_N, total_N, square_N, adv_N, expected_N = map(
-        np.concatenate, zip(*parts, strict=True)
-    )
+    index_N, length_N, total_N, square_N, expected_N = map(np.concatenate, zip(*parts, strict=True))
     mean_N = total_N / length_N
     later_N = index_N > 0
     drifts = {index: float(mean_N[index_N == index].mean()) for index in np.unique(index_N)}
@@ -235,30 +221,21 @@ def movement(source: Source, run: str) -> Movement | None:
         spread_tokens=math.sqrt(square_N[later_N].sum() / tokens - mean**2),
         spread=float(residual_N[later_N].std()),
         drift=float(-expected_N[later_N].mean()),
-        residual_N=residual_N,
-        expected_N=expected_N,
-        adv_N=adv_N,
-        share_N=length_N / sum(count or 0 for *_, count, _ in rows),
     )
 
 
 def _moved(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Floats, ...]]:
-    """Mini-batch index, length, sum of l_t and of its square, A and expected log s of the responses
+    """Mini-batch index, length, sum of l_t and of its square, and expected log s of the responses
     of each update that has finite ones."""
-    names = ("length", "sum_log_ratio", "sum_square_log_ratio", "advantage")
-    for minibatch, detail, _, stale_k3 in rows:
+    for minibatch, detail, stale_k3 in rows:
         lists = json.loads(detail)
-        length_B, total_B, square_B, adv_B = (
-            np.asarray(lists[name], dtype=np.float64) for name in names
-        )
-        if (
-            len(length_B)
-            and np.isfinite(total_B).all()
-            and stale_k3 is not None
-            and math.isfinite(stale_k3)
-        ):
+        length_B = np.asarray(lists["length"], dtype=np.float64)
+        total_B = np.asarray(lists["sum_log_ratio"], dtype=np.float64)
+        square_B = np.asarray(lists["sum_square_log_ratio"], dtype=np.float64)
+        measured = stale_k3 is not None and math.isfinite(stale_k3)
+        if len(length_B) and np.isfinite(total_B).all() and measured:
             like_B = np.ones_like(length_B)
-            yield minibatch * like_B, length_B, total_B, square_B, adv_B, -stale_k3 * like_B
+            yield minibatch * like_B, length_B, total_B, square_B, -stale_k3 * like_B
 
 
 def shared_bounds(lengths: Iterable[Floats], bins: int) -> Floats:

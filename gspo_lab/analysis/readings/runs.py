@@ -6,9 +6,10 @@ from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from gspo_lab.analysis.stats.verdict import Reason
 from gspo_lab.common.paths import STUDY
+from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
+from gspo_lab.common.text import counted
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER
 from gspo_lab.study import Declaration
@@ -137,7 +138,9 @@ def decided(seeds: Iterable[int]) -> Seeds:
 
 @once
 def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
-    """Every run, in the order of the study's arms, then seeds."""
+    """Every run of a declared arm, in the order of the study's arms, then seeds. The certificate
+    names runs that are recorded and not declared.
+    """
     source.evidence.study(source.study)
     query = (
         f"{CHOSEN} SELECT run_id, arm, seed, state, steps_planned, json_type(facts, '$.{ORIGIN}')"
@@ -148,6 +151,7 @@ def recorded_runs(source: Source) -> tuple[RecordedRun, ...]:
     return tuple(
         RecordedRun(run, arm, seed, state, planned, imported=origin is not None)
         for run, arm, seed, state, planned, origin in rows
+        if arm in source.declaration.arms
     )
 
 
@@ -181,9 +185,11 @@ def deciding_runs(source: Source) -> dict[tuple[str, int], str]:
 def not_counted(source: Source) -> tuple[Reason, ...]:
     """The finished runs of seeds that do not decide; empty where there are none."""
     extra = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
-    return (
-        Reason("not counted", {"seeds": tuple(sorted(set(extra))), "runs": len(extra)}),
-    ) * bool(extra)
+    if not extra:
+        return ()
+    seeds = ", ".join(map(str, sorted(set(extra))))
+    text = f"not counted: {counted(len(extra), 'run')} of other seeds ({seeds})"
+    return (Reason("not-counted", text),)
 
 
 def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:

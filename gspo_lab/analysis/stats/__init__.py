@@ -7,7 +7,6 @@ from gspo_lab.analysis.stats.paired import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.analysis.stats.proportions import clopper_pearson
 from gspo_lab.analysis.stats.verdict import (
     Comparison,
-    Reason,
     Rule,
     Scores,
     Verdict,
@@ -18,7 +17,6 @@ from gspo_lab.analysis.stats.verdict import (
 __all__ = [
     "Comparison",
     "PairedT",
-    "Reason",
     "Rule",
     "Scores",
     "TwoWay",

@@ -1,4 +1,4 @@
-"""What a number of seeds can show, before compute is spent and beside every "not resolved".
+"""What a number of seeds can show, before compute is spent and beside every "inconclusive".
 
 All factors are in units of sd, the standard deviation of the per-seed difference between two arms.
 `rule` says which arms estimate that sd from the scores; by default the two of the pair.

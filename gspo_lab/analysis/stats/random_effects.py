@@ -16,11 +16,11 @@ from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, share
 from gspo_lab.analysis.stats.paired import PairedT, paired_t, t_interval
-from gspo_lab.analysis.stats.verdict import Verdict
+from gspo_lab.analysis.stats.verdict import BEYOND, Verdict
 from gspo_lab.common.errors import LabError
 
-ReplicationOutcome = Literal["held", "not said again", "taken back"]
-"""What a later execution says of an earlier verdict: confirmed, not confirmed, contradicted."""
+ReplicationOutcome = Literal["contradicted", "not confirmed", "confirmed"]
+"""What a later execution says of an earlier verdict, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -187,13 +187,14 @@ def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome 
     """
     claimed = _claimed(verdict)
     interval = later.interval
-    if claimed is None or interval is None or later.word == "withheld":
+    if claimed is None or interval is None or later.word == "no verdict":
         return None
     (least, most) = claimed
     (low, high) = interval
     if high <= least or low >= most:
-        return "taken back"
-    return "held" if later.resolved and least <= low and high <= most else "not said again"
+        return "contradicted"
+    confirmed = later.resolved and least <= low and high <= most
+    return "confirmed" if confirmed else "not confirmed"
 
 
 def _claimed(verdict: Verdict) -> tuple[float, float] | None:
@@ -202,5 +203,5 @@ def _claimed(verdict: Verdict) -> tuple[float, float] | None:
         return None
     if not verdict.direction:
         return -verdict.margin, verdict.margin
-    beyond = verdict.margin if verdict.word == "better beyond margin" else 0.0
+    beyond = verdict.margin if verdict.word in BEYOND else 0.0
     return (beyond, math.inf) if verdict.direction > 0 else (-math.inf, -beyond)

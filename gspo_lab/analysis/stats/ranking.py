@@ -19,7 +19,8 @@ import numpy as np
 
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.moderated import moderated_variance
-from gspo_lab.analysis.stats.paired import paired_scores
+from gspo_lab.analysis.stats.paired import LEAST_SEEDS, paired_scores
+from gspo_lab.common.text import listed
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,23 @@ class Ranking:
     def may_be_best(self) -> tuple[str, ...]:
         """The arms than which no other is told to be better."""
         return tuple(place.arm for place in self.places if place.first == 1)
+
+    @property
+    def sentence(self) -> str:
+        """Which arms may be the best."""
+        arms = len(self.places)
+        best = self.may_be_best
+        if self.seeds < LEAST_SEEDS:
+            return f"Fewer than {LEAST_SEEDS} seeds cannot rank the {arms} arms."
+        pairs = (
+            f"{self.apart or 'none'} of {self.compared} pairs of arms differ over {self.seeds}"
+            " seeds"
+        )
+        if len(best) == arms:
+            return f"Any of the {arms} arms may be the best: {pairs}."
+        if len(best) > 1:
+            return f"Any of {listed(best, 'or')} may be the best of the {arms} arms: {pairs}."
+        return f"The best of the {arms} arms is {best[0]}: {pairs}."
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""

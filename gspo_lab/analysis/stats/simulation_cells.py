@@ -20,7 +20,15 @@ from gspo_lab.analysis.stats.ed50 import seed_shifts
 from gspo_lab.analysis.stats.levels import first_resolving, step_down
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.stability import ArmRuns, RunPairs, decide_stability
-from gspo_lab.analysis.stats.verdict import Rule, Scores, decide, decide_all, verdict_label
+from gspo_lab.analysis.stats.verdict import (
+    BEYOND,
+    EQUIVALENT,
+    Rule,
+    Scores,
+    decide,
+    decide_all,
+    verdict_label,
+)
 
 
 class ArmPair(NamedTuple):
@@ -279,9 +287,7 @@ def _words(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion
     untrue.
     """
     verdict = decide(a_S, b_S + 1.0, margin=1.0, alpha=alpha, labels=("a", "b"))
-    untrue = (
-        verdict.word in ("better beyond margin", "practically equivalent") or verdict.direction < 0
-    )
+    untrue = verdict.word in (*BEYOND, EQUIVALENT) or verdict.direction < 0
     return Conclusion(untrue, None)
 
 
@@ -364,14 +370,14 @@ def _shifted(a_SJ: Floats, b_MSJ: Floats, alpha: float, rng: Generator) -> Concl
 
 
 def _equivalent(difference: float) -> Judge:
-    """Whether "practically equivalent" is said at this true difference, in margins."""
+    """Whether "equivalent within the margin" is said at this true difference, in margins."""
 
     def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion:
         alone = items_variance(b_SI - a_SI)
         a_S = a_SI.mean(axis=1)
         b_S = b_SI.mean(axis=1) + difference
         return Conclusion(
-            decide(a_S, b_S, 1.0, alpha, items_variance=alone).word == "practically equivalent",
+            decide(a_S, b_S, 1.0, alpha, items_variance=alone).word == EQUIVALENT,
             None,
         )
 
@@ -386,7 +392,7 @@ def _inside(difference: float) -> Judge:
     def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion:
         plain = paired_t(b_SI.mean(axis=1) - a_SI.mean(axis=1) + difference, alpha)
         return Conclusion(
-            verdict_label(plain.low or 0.0, plain.high or 0.0, 1.0) == "practically equivalent",
+            verdict_label(plain.low or 0.0, plain.high or 0.0, 1.0) == EQUIVALENT,
             None,
         )
 

@@ -17,14 +17,15 @@ from gspo_lab.analysis.stats.array_checks import Floats, finite
 from gspo_lab.analysis.stats.paired import PairedT, paired_scores
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson, fisher_p
 from gspo_lab.analysis.stats.verdict import (
+    EQUIVALENT,
     Comparison,
-    Reason,
     Rule,
     Scores,
     Verdict,
     VerdictLabel,
     decide_all,
 )
+from gspo_lab.common.reason import Reason
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _paired(pair: RunPairs, first: ArrayLike, second: ArrayLike, alpha: float) -
 
 def _larger(drop: Comparison, final: PairedT, margin: float) -> float | None:
     """The larger p of the two conditions; None where nothing can be tested."""
-    if drop.word == "withheld" or drop.paired.p is None:
+    if drop.word == "no verdict" or drop.paired.p is None:
         return None
     worse = final.no_worse(margin, second=(drop.paired.estimate or 0.0) > 0)
     return None if worse is None else max(drop.paired.p, worse)
@@ -162,7 +163,6 @@ def _verdict(
     shared = {field.name: getattr(drop, field.name) for field in fields(Verdict)} | {
         "question": "stability",
         "word": word,
-        "direction": {"more stable": 1, "less stable": -1}.get(word, 0),
         "reasons": reasons,
     }
     return StabilityVerdict(
@@ -179,22 +179,30 @@ def _verdict(
 def _word(
     pair: RunPairs, drop: Comparison, passed: bool
 ) -> tuple[VerdictLabel, tuple[Reason, ...]]:
-    if drop.word == "withheld":
-        return "withheld", drop.reasons
-    (k, n) = pair.first.unstable
-    (second_k, m) = pair.second.unstable
+    if drop.word == "no verdict":
+        return "no verdict", drop.reasons
+    baseline_unstable, baseline_judged = pair.first.unstable
+    arm_unstable, arm_judged = pair.second.unstable
+    excess = baseline_unstable * arm_judged - arm_unstable * baseline_judged
     if not drop.direction:
-        alike = drop.word == "practically equivalent" and k * m == second_k * n
-        return ("as stable" if alike else "not resolved"), ()
-    second = drop.direction > 0
-    steady, falling = (pair.labels[1], pair.labels[0]) if second else pair.labels
-    more, of, fewer, out_of = (k, n, second_k, m) if second else (second_k, m, k, n)
-    if not more:
-        return "not resolved", (
-            Reason("nothing unstable opposite", {"steady": steady, "falling": falling}),
-        )
-    if more * out_of < fewer * of:
-        return "not resolved", (Reason("more unstable runs", {"steady": steady}),)
+        alike = drop.word == EQUIVALENT and not excess
+        return ("equally stable" if alike else "inconclusive"), ()
+    if drop.direction > 0:
+        falling, steady = pair.labels
+        opposite_unstable = baseline_unstable
+        word: VerdictLabel = "more stable"
+    else:
+        steady, falling = pair.labels
+        opposite_unstable = arm_unstable
+        word = "less stable"
+    less = f"{steady} drops less from its best, but"
+    if not opposite_unstable:
+        text = f"{less} no run of {falling} was unstable"
+        return "inconclusive", (Reason("nothing-unstable-opposite", text),)
+    if excess * drop.direction < 0:
+        text = f"{less} more of its runs were unstable"
+        return "inconclusive", (Reason("more-unstable-runs", text),)
     if not passed:
-        return "not resolved", (Reason("final score may be worse", {"steady": steady}),)
-    return ("more stable" if second else "less stable"), ()
+        text = f"{less} its final score may be worse by more than the margin"
+        return "inconclusive", (Reason("final-score-may-be-worse", text),)
+    return word, ()

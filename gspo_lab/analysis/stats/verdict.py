@@ -5,9 +5,10 @@ is the same for two arms. `calibration.py` measures the error rates of these fun
 of simulated studies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,33 +31,48 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.reason import Reason, joined
+from gspo_lab.common.text import listed
 
 Question = Literal["score", "stability", "contrast", "claim"]
 VerdictLabel = Literal[
-    "better beyond margin",
-    "practically equivalent",
-    "better, size not resolved against the margin",
+    "better by more than the margin",
+    "worse by more than the margin",
+    "better, not shown to exceed the margin",
+    "worse, not shown to exceed the margin",
+    "equivalent within the margin",
     "more stable",
     "less stable",
-    "as stable",
+    "equally stable",
     "supported",
     "contradicted",
     "not testable here",
-    "not resolved",
-    "withheld",
+    "inconclusive",
+    "no verdict",
 ]
-"""Codes, as databases and reports have them; `words` has the English."""
+"""The words of verdicts: for people, programs and the .json alike."""
 
-UNRESOLVED = ("not resolved", "withheld", "not testable here")
-NO_INTERVAL = "no interval"
+EQUIVALENT: Final = "equivalent within the margin"
+FAVOURABLE: tuple[VerdictLabel, ...] = (
+    "better by more than the margin",
+    "better, not shown to exceed the margin",
+    "more stable",
+    "supported",
+)
+UNFAVOURABLE: tuple[VerdictLabel, ...] = (
+    "worse by more than the margin",
+    "worse, not shown to exceed the margin",
+    "less stable",
+    "contradicted",
+)
+BEYOND: tuple[VerdictLabel, ...] = (FAVOURABLE[0], UNFAVOURABLE[0])
+NOT_SHOWN_BEYOND: tuple[VerdictLabel, ...] = (FAVOURABLE[1], UNFAVOURABLE[1])
+UNRESOLVED: tuple[VerdictLabel, ...] = ("inconclusive", "no verdict", "not testable here")
+COMPARATIVE = re.compile("^(better|worse|more stable|less stable)")
+NO_INTERVAL = "no-interval"
 """The code of the one reason that lies in the pairs themselves: they give no interval."""
-
-
-class Reason(NamedTuple):
-    """A reason as a code, with the data of its sentence in `words`."""
-
-    code: str
-    data: Mapping[str, Any] = {}
+ONE_SEED_TURNS = "one-seed-turns"
+"""The code of the note that leaving out one seed turns the sign of the difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +80,14 @@ class Verdict:
     """The verdict on an arm, a contrast or a claim (`subject`), which report, terminal and Python
     state.
 
-    `baseline` is what the subject is compared with, None for a claim. `direction` is 1 where the
-    verdict favours the subject, -1 where it is against it, else 0. `estimate` and `interval` are of
-    the subject minus the baseline, the interval at 1 - `level`. Unknown is None.
+    `baseline` is what the subject is compared with, None for a claim. `estimate` and `interval` are
+    of the subject minus the baseline, the interval at 1 - `level`. Unknown is None.
     """
 
     question: Question
     subject: str
     baseline: str | None
     word: VerdictLabel
-    direction: int
     estimate: float | None
     interval: tuple[float, float] | None
     level: float
@@ -85,6 +99,36 @@ class Verdict:
     """The starting models to which the verdict is limited; None: not limited."""
 
     @property
+    def direction(self) -> int:
+        """1 where the verdict favours the subject, -1 where it is against it, else 0."""
+        return (self.word in FAVOURABLE) - (self.word in UNFAVOURABLE)
+
+    @property
+    def because(self) -> str:
+        """Why the verdict is what it is, in one line; empty where nothing needs a reason."""
+        return joined(self.reasons)
+
+    @property
+    def label(self) -> str:
+        """Subject, baseline and word, without a verb."""
+        if self.baseline is None:
+            return f"{self.subject} {self.word}"
+        if self.word in (EQUIVALENT, "equally stable"):
+            return f"{self.subject} and {self.baseline} {self.word}"
+        if self.direction:
+            return f"{self.subject} {self.than_baseline()}"
+        return f"{self.subject} against {self.baseline}: {self.word}"
+
+    def than_baseline(self, about: str = "") -> str:
+        """The comparative with the baseline: "better than grpo by more than the margin".
+
+        `about` limits it: " on this one starting model".
+        """
+        comparison, comma, size = self.word.partition(",")
+        compared = COMPARATIVE.sub(lambda match: f"{match[0]} than {self.baseline}", comparison)
+        return f"{compared}{about}{comma}{size}"
+
+    @property
     def resolved(self) -> bool:
         """Whether the verdict is conclusive."""
         return self.word not in UNRESOLVED
@@ -92,22 +136,23 @@ class Verdict:
     @property
     def barred(self) -> bool:
         """Whether something other than its pairs withholds the verdict."""
-        return self.word == "withheld" and any(
+        return self.word == "no verdict" and any(
             reason.code != NO_INTERVAL for reason in self.reasons
         )
 
 
 def verdict_label(low: float, high: float, margin: float) -> VerdictLabel:
     """First match: interval beyond +-margin; inside it, also when it excludes 0; excluding 0; else
-    not resolved.
+    inconclusive.
     """
+    worse = high < 0
     if low > margin or high < -margin:
-        return "better beyond margin"
+        return BEYOND[worse]
     if -margin < low and high < margin:
-        return "practically equivalent"
-    if low > 0 or high < 0:
-        return "better, size not resolved against the margin"
-    return "not resolved"
+        return EQUIVALENT
+    if low > 0 or worse:
+        return NOT_SHOWN_BEYOND[worse]
+    return "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -224,7 +269,7 @@ class Comparison(Verdict):
         """Seeds still missing to settle the question either way: a difference of the margin, or
         none. None: unknown.
 
-        0 beside "not resolved": n should do, but the draw was unlucky or the true difference is
+        0 beside "inconclusive": n should do, but the draw was unlucky or the true difference is
         near 0 or the margin.
         """
         needed = (self.seeds_for_margin, self.seeds_for_equivalence)
@@ -278,7 +323,7 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     Holm's rule keeps the chance that a statement is untrue of any arm below alpha, over all
     declared looks too. The first statement that passes is the verdict.
 
-    The verdict is "withheld" for reasons of the caller (certificate mismatch, runs missing), for n
+    It is "no verdict" for reasons of the caller (certificate mismatch, runs missing), for n
     < 3, and for differences without any spread. `unproven` does not change it; the sentence names
     it. LabError for missing values: callers carry or impute the scores of collapsed runs.
     """
@@ -349,11 +394,12 @@ def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparis
     by_arm = {verdict.subject: verdict for verdict in verdicts}
     stopped = next((arm for arm in order if arm in by_arm and not by_arm[arm].resolved), None)
     behind = order[order.index(stopped) + 1 :] if stopped else ()
-    why = (Reason("stopped before it", {"arm": stopped}),)
+    text = f"{stopped}, which the declared order tests before it, is inconclusive"
+    why = (Reason("stopped-before", text),)
     return [
         (
             replace(verdict, reasons=why)
-            if verdict.subject in behind and verdict.word == "not resolved"
+            if verdict.subject in behind and verdict.word == "inconclusive"
             else verdict
         )
         for verdict in verdicts
@@ -365,20 +411,18 @@ def _verdict(
 ) -> Comparison:
     word, level, aside = _word(paired, steps, rule.margin)
     if scores.withheld_because or paired.low is None:
-        word = "withheld"
-    better = word in ("better beyond margin", "better, size not resolved against the margin")
+        word = "no verdict"
     detectable, between = _detectable(paired, strictest(rule, family), rule.power)
     left_out = leave_one_out(paired.differences)
     reasons = (
         *scores.withheld_because,
-        *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []),
+        *([Reason(NO_INTERVAL, paired.reason)] if paired.reason else []),
     )
     return Comparison(
         question="score",
         subject=scores.labels[1],
         baseline=scores.labels[0],
         word=word,
-        direction=0 if not better else 1 if (paired.estimate or 0.0) > 0 else -1,
         estimate=paired.estimate,
         interval=paired.interval(level),
         level=level,
@@ -433,10 +477,11 @@ def _word(
     beyond or inside the margin there. Then it is read at the level of an earlier statement. If 0 is
     inside that interval, a note says so.
     """
+    worse = (paired.estimate or 0.0) < 0
     words: tuple[VerdictLabel, VerdictLabel, VerdictLabel] = (
-        "better beyond margin",
-        "practically equivalent",
-        "better, size not resolved against the margin",
+        BEYOND[worse],
+        EQUIVALENT,
+        NOT_SHOWN_BEYOND[worse],
     )
     for word, step in zip(words, steps, strict=True):
         if step.rejected:
@@ -446,15 +491,15 @@ def _word(
             ]
             if word in read:
                 return word, levels[read.index(word)], ()
-            if read[0] == "practically equivalent" and paired.n < LEAST_FOR_EQUIVALENCE:
+            if read[0] == EQUIVALENT and paired.n < LEAST_FOR_EQUIVALENCE:
                 return word, step.level, ()  # the note on too few pairs says it
             needed = steps[words.index(read[0])].level
-            return (
-                word,
-                step.level,
-                (Reason("reads otherwise alone", {"word": read[0], "level": needed}),),
+            text = (
+                f"this interval alone reads '{read[0]}', but with arms and looks counted in that"
+                f" must pass p < {needed:.3g}"
             )
-    return "not resolved", min(step.level for step in steps), ()
+            return word, step.level, (Reason("reads-otherwise-alone", text),)
+    return "inconclusive", min(step.level for step in steps), ()
 
 
 def _notes(
@@ -468,23 +513,30 @@ def _notes(
 ) -> tuple[Reason, ...]:
     notes = []
     if any(mean * (paired.estimate or 0.0) < 0 for mean in left_out or ()):
-        notes.append(Reason("one seed turns the sign"))
-    if word == "practically equivalent" and paired.p is not None and paired.p < level:
-        notes.append(Reason("a difference within the margin"))
+        text = "leaving out one seed turns the sign of the difference"
+        notes.append(Reason(ONE_SEED_TURNS, text))
+    if word == EQUIVALENT and paired.p is not None and paired.p < level:
+        text = "the interval excludes 0: there is a difference, and it is smaller than the margin"
+        notes.append(Reason("difference-within-margin", text))
     if correlation is not None and correlation <= 0:
-        notes.append(Reason("pairing did not help"))
-    if word == "withheld" or paired.low is None or paired.high is None:
+        text = "pairing by seed did not help: the arms are not positively correlated over seeds"
+        notes.append(Reason("pairing-did-not-help", text))
+    if word == "no verdict" or paired.low is None or paired.high is None:
         return tuple(notes)
     if level < rule.alpha:
-        notes.append(
-            Reason(
-                "alpha is shared",
-                {"arms": family, "looks": len(rule.looks), "level": level, "alpha": rule.alpha},
-            )
-        )
+        sharing = [f"{family} arms"] if family > 1 else []
+        if len(rule.looks) > 1:
+            sharing.append(f"{len(rule.looks)} declared looks")
+        text = f"{listed(sharing)} share alpha = {rule.alpha:g}: the verdict needs p < {level:.3g}"
+        notes.append(Reason("alpha-is-shared", text))
     if paired.items_sd is None:
-        notes.append(Reason("no answers stored"))
-    read = verdict_label(paired.low, paired.high, rule.margin)
-    if read == "practically equivalent" and paired.n < LEAST_FOR_EQUIVALENCE:
-        notes.append(Reason("few pairs", {"least": LEAST_FOR_EQUIVALENCE, "word": read}))
+        text = "no answers are stored: the sampling sd is not known, and no part of the interval"
+        notes.append(Reason("no-answers-stored", text))
+    plain = verdict_label(paired.low, paired.high, rule.margin)
+    if paired.n < LEAST_FOR_EQUIVALENCE and plain == EQUIVALENT:
+        text = (
+            f"the interval lies inside the margin, but fewer than {LEAST_FOR_EQUIVALENCE} pairs"
+            " cannot show equivalence"
+        )
+        notes.append(Reason("few-pairs", text))
     return tuple(notes)

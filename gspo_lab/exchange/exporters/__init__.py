@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gspo_lab.common.atomic_files import atomic_folder, write_json
+from gspo_lab.common.atomic_files import atomic_folder
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.registry import names_of, nearest
 from gspo_lab.exchange.importers.base import LoggedRow
@@ -135,19 +135,7 @@ def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
             for run in runs:
                 writer.begin(run, ())
                 writer.add(run, run.rows())
-        write_readings(beside)
     return folder
-
-
-def readings() -> dict[str, str]:
-    """Exported number -> key of the reading whose value at a step it is (`readings.by_step`)."""
-    from gspo_lab.analysis.readings import Reading, Reduce, Steps, Window
-
-    how = {**dict.fromkeys(COUNTS, Reduce.SUM), FLAG: Reduce.LARGEST}
-    return {
-        name: Reading(name, Window(Steps.ALL), how.get(name, Reduce.MEAN)).key
-        for name in sorted(NAMES)
-    }
 
 
 def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
@@ -166,13 +154,6 @@ def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
             for step, row in run.rows()
         ),
     )
-    return path
-
-
-def write_readings(folder: Path) -> Path:
-    """`readings.json`: the keys of the exported readings."""
-    path = folder / "readings.json"
-    write_json(path, readings())
     return path
 
 

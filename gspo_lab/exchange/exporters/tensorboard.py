@@ -14,7 +14,7 @@ from typing import Any
 
 from gspo_lab.exchange.exporters import RunRows
 from gspo_lab.exchange.importers.base import LoggedRow
-from gspo_lab.exchange.importers.tensorboard import AROUND, events, voids
+from gspo_lab.exchange.importers.tensorboard import FRAME_BYTES, events
 
 NEEDS = ("tensorboard", "import", "writing for TensorBoard")
 EVENTS = "events.out.tfevents.0"
@@ -100,8 +100,8 @@ def _rows(file: Path) -> list[LoggedRow]:
     rows: list[LoggedRow] = []
     end = 0
     for event in events(file, []):
-        end += AROUND + event.ByteSize()
-        if voids(event):
+        end += FRAME_BYTES + event.ByteSize()
+        if event.HasField("session_log") and event.session_log.status == event.session_log.START:
             rows = [row for row in rows if row[0] < event.step]
         elif event.summary.value:
             rows.append(

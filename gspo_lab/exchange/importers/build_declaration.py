@@ -2,7 +2,7 @@
 are unknown.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,10 +77,7 @@ def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> Stat
         if not fits_as_arm(arm):
             problems.append(f"arm.{arm}: {NAMED}")
     _arms(settings, list(tables) or ["all"], [], problems)
-    if problems:
-        raise LabError(
-            f"{where}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems)
-        )
+    _raise(where, problems)
     return StatedStudy(name, question and question.strip(), verdict, claims, settings)
 
 
@@ -94,15 +91,14 @@ def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
 
     An arm's table holds the objective's keys without their prefix.
     """
-    out: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in flat(table).items() if table else ():
-        name = (
-            PRESET if key == OBJECTIVE else f"{OBJECTIVE}.{key}" if key in OBJECTIVE_KEYS else key
-        )
-        out[name] = value
+        name = f"{OBJECTIVE}.{key}" if key in OBJECTIVE_KEYS else key
+        name = PRESET if key == OBJECTIVE else name
+        settings[name] = value
         if name == PRESET and value in PRESETS:
-            out.setdefault(LEVEL, PRESETS[value].importance_sampling_level)
-    return out
+            settings.setdefault(LEVEL, PRESETS[value].importance_sampling_level)
+    return settings
 
 
 def existing_import(runs: Path, name: str) -> Declaration:
@@ -133,20 +129,24 @@ def earlier_settings(declared: Declaration) -> dict[str | None, Mapping[str, Any
     }
 
 
+def without_replaced(declared: Declaration, imported: Collection[tuple[str, int]]) -> Declaration:
+    """The declaration of the runs that stay: without arms if this import replaces all of them, and
+    no answers that came by themselves.
+    """
+    everything = {(arm, seed) for arm in declared.arms for seed in declared.seeds}
+    benches = [bench for arm in declared.arms.values() for bench in arm.settings.bench]
+    if not everything <= set(imported) or any(bench.problems for bench in benches):
+        return declared
+    return replace(declared, arms={}, seeds=(), recorded=None)
+
+
 def declaration(
     before: Declaration, stated: StatedStudy, done: Iterable[tuple[str, int, Conversion]], news: str
 ) -> Declaration:
     """The study with these runs. LabError if they contradict each other or an earlier import."""
     runs = list(done)
     arms = list(dict.fromkeys((*before.arms, *(arm for arm, _, _ in runs))))
-    earlier = earlier_settings(before)
-    settings: dict[str | None, Mapping[str, Any]] = {}
-    for arm in arms:
-        settings[arm] = _merge_settings(arm, earlier.get(arm, {}), stated.of(arm), "the study says")
-    for arm, seed, converted in runs:
-        settings[arm] = _merge_settings(
-            arm, settings[arm], converted.settings, f"the log of seed {seed} says"
-        )
+    settings = _settings_of(arms, before, stated, runs)
     benches = _benches(before, [converted for _, _, converted in runs])
     problems: list[str] = []
     resolved = _arms(settings, arms, benches, problems)
@@ -159,26 +159,21 @@ def declaration(
             "verdict: another rule than the one that the study was imported with; give it another"
             " name"
         )
-    named = (
-        [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))]
-        if resolved
-        else []
-    )
-    problems += [line for line in named if line.startswith(("bench", "verdict"))]
+    if resolved:
+        broken = broken_rules(resolved, verdict, resolved)
+        broken += broken_looks(verdict.looks, len(seeds))
+        problems += [line for line in broken if line.startswith(("bench", "verdict"))]
     if not before.arms or claims != before.claims:  # an earlier import's claims stay valid
         problems += broken_question(verdict, [claim.name for claim in claims])
-    if problems:
-        raise LabError(
-            f"{stated.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}",
-            details=tuple(problems),
-        )
+    _raise(stated.name, problems)
     shared = set.intersection(*map(set, settings.values()))
     same = {key for key in shared if len({repr(settings[arm][key]) for arm in arms}) == 1}
-    unstated = before.question == usual_question(before.arms)
+    has_usual_question = not before.arms or before.question == usual_question(before.arms)
+    usual = usual_question(arms) if has_usual_question else before.question
     now = datetime.now(UTC).isoformat(timespec="seconds")
     declared = Declaration(
         name=stated.name,
-        question=stated.question or (usual_question(arms) if unstated else before.question),
+        question=stated.question or usual,
         arms={
             name: replace(arm, declared=tuple(sorted(settings[name].keys() - same)))
             for name, arm in resolved.items()
@@ -194,6 +189,30 @@ def declaration(
     if before.arms and declared.locked() != before.locked():
         declared = replace(declared, edits=(*before.edits, Edit(now, f"imported: {news}")))
     return declared
+
+
+def _raise(name: object, problems: list[str]) -> None:
+    """LabError with a line per mistake, if there is one."""
+    if problems:
+        mistakes = "mistake" if len(problems) == 1 else "mistakes"
+        raise LabError(f"{name}: {len(problems)} {mistakes}", details=tuple(problems))
+
+
+def _settings_of(
+    arms: Iterable[str],
+    before: Declaration,
+    stated: StatedStudy,
+    runs: Iterable[tuple[str, int, Conversion]],
+) -> dict[str | None, Mapping[str, Any]]:
+    """Per arm the settings that earlier imports, the person and the logs state."""
+    earlier = earlier_settings(before)
+    settings: dict[str | None, Mapping[str, Any]] = {}
+    for arm in arms:
+        settings[arm] = _merge_settings(arm, earlier.get(arm, {}), stated.of(arm), "the study says")
+    for arm, seed, converted in runs:
+        who = f"the log of seed {seed} says"
+        settings[arm] = _merge_settings(arm, settings[arm], converted.settings, who)
+    return settings
 
 
 def _check_unit(
@@ -223,7 +242,8 @@ def _check_unit(
 def usual_question(arms: Iterable[str]) -> str:
     """The question of a study that states none."""
     names = list(arms)
-    return f"How do{'es' * (len(names) == 1)} {' and '.join(names)} compare, as logged?"
+    verb = "does" if len(names) == 1 else "do"
+    return f"How {verb} {' and '.join(names)} compare, as logged?"
 
 
 def _merge_settings(
@@ -250,7 +270,8 @@ def _benches(before: Declaration, runs: Iterable[Conversion]) -> list[dict[str, 
         for name in converted.benches:
             problems[name] = max(problems.get(name, 0), len(converted.problems.get(name, ())))
     return [
-        {"name": name, **({"problems": count} if count else {})} for name, count in problems.items()
+        {"name": name, "problems": count} if count else {"name": name}
+        for name, count in problems.items()
     ]
 
 
@@ -261,7 +282,7 @@ def _arms(
     problems: list[str],
 ) -> dict[str, Arm]:
     """Arms whose known settings are the stated ones."""
-    out: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     for name in names:
         known = {**settings.get(None, {}), **settings.get(name, {})}
         raw: dict[str, Any] = {"bench": benches}
@@ -274,5 +295,5 @@ def _arms(
             )
         resolved = validated(Settings, completed(raw), f"arm.{name}", problems)
         if resolved is not None:
-            out[name] = Arm(name, (), resolved, known=frozenset(known))
-    return out
+            arms[name] = Arm(name, (), resolved, known=frozenset(known))
+    return arms

@@ -4,6 +4,7 @@ arm.
 Entries about the place and the person of a run are left out: names, paths, hosts, seeds.
 """
 
+import io
 import json
 import pickle
 import re
@@ -13,91 +14,43 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.study.dotted_keys import differing, flat
+from gspo_lab.exchange.importers.secrets import word_set
+from gspo_lab.study.dotted_keys import differing
 
 ARGUMENTS = "training_args.bin"
 """The file beside each checkpoint of a transformers trainer: its arguments, pickled in a zip file.
 """
 LARGEST = 1 << 24
 """Largest size of a configuration file in bytes."""
-PLACES = frozenset(
-    (
-        "seed",
-        "seeds",
-        "rank",
-        "host",
-        "hostname",
-        "port",
-        "user",
-        "username",
-        "url",
-        "ip",
-        "id",
-        "ids",
-        "run",
-        "name",
-        "names",
-        "path",
-        "paths",
-        "dir",
-        "dirs",
-        "folder",
-        "project",
-        "entity",
-        "experiment",
-        "tag",
-        "tags",
-        "log",
-        "logs",
-        "logger",
-        "logging",
-        "save",
-        "saves",
-        "resume",
-        "report",
-        "output",
-        "cache",
-        "hub",
-        "push",
-        "time",
-        "timeout",
-        "timestamp",
-        "date",
-        "wandb",
-        "trackio",
-        "tensorboard",
-        "version",
-        "debug",
-        "notes",
-        "gpu",
-        "gpus",
-        "node",
-        "nodes",
-        "worker",
-        "workers",
-        "process",
-        "processes",
-    )
+PLACES = word_set(
+    "seed seeds rank host hostname port url ip id ids run name names path paths dir dirs folder"
+    " project entity experiment tag tags log logs logger logging save saves resume report output"
+    " cache hub push time timeout timestamp date wandb trackio tensorboard version debug notes gpu"
+    " gpus node nodes worker workers process processes"
 )
-"""Words in keys of entries about the place, time or person of a run, which change nothing about its
+"""Words in keys of entries about the place or time of a run, which change nothing about its
 training.
 """
+LONGEST_TEXT = 200
 MODEL = "model"
 """With this word in its key, a name or path is the trained model's."""
 
 
-def comparable_settings(config: Mapping[str, Any], ignored: Iterable[str] = ()) -> dict[str, Any]:
-    """The entries that are equal in all runs with equal settings, by dotted keys, without the
-    `ignored` ones.
+def comparable_settings(settings: Mapping[str, Any], ignored: Iterable[str] = ()) -> dict[str, Any]:
+    """The entries that are equal in all runs with equal settings, without the `ignored` ones.
+
+    `settings` are a program's by dotted keys, without secrets (`secrets.public_settings`).
     """
     left_out = set(ignored)
-    out = {}
-    for key, value in flat(dict(config)).items() if config else ():
+    comparable = {}
+    for key, value in settings.items():
         words = set(re.split(r"[^a-z0-9]+", key.lower()))
-        unrelated = bool(words & PLACES) and not (MODEL in words and words & {"name", "path"})
-        if key not in left_out and not unrelated and (plain := _plain(value)) is not None:
-            out[key] = plain
-    return out
+        names_model = MODEL in words and bool(words & {"name", "path"})
+        plain = _plain(value)
+        if key in left_out or plain is None or (words & PLACES and not names_model):
+            continue
+        comparable[key] = plain
+    return comparable
 
 
 def model_name(value: Any) -> Any:
@@ -107,32 +60,30 @@ def model_name(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value, or None if it may identify a person or a machine."""
+    """The value as a number, a truth value or a short text; None for another one."""
     if isinstance(value, str):
-        value = model_name(value)
-        return (
-            None if any(part in value for part in ("@", "://", "${")) or len(value) > 200 else value
-        )
+        name = model_name(value)
+        is_address = "://" in name or "${" in name
+        return None if is_address or len(name) > LONGEST_TEXT else name
     if isinstance(value, list):
         return value if all(isinstance(entry, int | float) for entry in value) else None
     return value if isinstance(value, bool | int | float) else None
 
 
 def check_alike(
-    arm: str, name: str, config: Mapping[str, Any], runs: Iterable[tuple[str, Mapping[str, Any]]]
+    arm: str, name: str, config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """LabError if a run's configuration differs from one of the arm's `runs` (names and
-    configurations).
+    """LabError if a run's configuration differs from that of another run of its arm.
+
+    `others` are their configurations by name.
     """
-    for earlier, before in runs:
-        shared = config.keys() & before.keys()
-        if odd := differing(
-            {key: before[key] for key in shared}, {key: config[key] for key in shared}
-        ):
-            more = f" ({len(odd)} settings differ)" if len(odd) > 1 else ""
+    for other, earlier in others.items():
+        shared = config.keys() & earlier.keys()
+        odd = differing({key: earlier[key] for key in shared}, {key: config[key] for key in shared})
+        if odd:
             raise LabError(
-                f"arm {arm}: {odd[0]} is {before[odd[0]]!r} in {earlier} and {config[odd[0]]!r} in"
-                f" {name}{more}; make two arms of them, or give --ignore {odd[0]} if it changes"
+                f"arm {arm}: {odd[0]} is {earlier[odd[0]]!r} in {other} and {config[odd[0]]!r} in"
+                f" {name}; make two arms of them, or give --ignore {odd[0]} if it changes"
                 " nothing"
             )
 
@@ -150,13 +101,13 @@ def read_config(path: Path) -> dict[str, Any]:
         raise LabError(
             f"{path}: not a configuration: its top level is {type(config).__name__}, not a table"
         )
-    # W&B's config.yaml has every entry as {desc, value}.
-    return {
-        str(key): entry["value"]
-        if isinstance(entry, dict) and entry.keys() <= {"desc", "value"} and "value" in entry
-        else entry
-        for key, entry in config.items()
-    }
+    return {str(key): _wandb_value(entry) for key, entry in config.items()}
+
+
+def _wandb_value(entry: Any) -> Any:
+    """The value of an entry {desc, value}, as W&B's config.yaml has them; else the entry."""
+    wrapped = isinstance(entry, dict) and entry.keys() <= {"desc", "value"} and "value" in entry
+    return entry["value"] if wrapped else entry
 
 
 def _yaml(text: str, path: Path) -> Any:
@@ -170,9 +121,9 @@ def _yaml(text: str, path: Path) -> Any:
 
 
 def training_arguments(path: Path) -> dict[str, Any] | None:
-    """The arguments in `training_args.bin`; None if it is absent or unreadable.
+    """The arguments in `training_args.bin`; None if they cannot be read.
 
-    No code in it is executed.
+    No code in it is executed, and no more than LARGEST bytes of it are unpacked.
     """
     try:
         if path.stat().st_size > LARGEST:
@@ -180,14 +131,14 @@ def training_arguments(path: Path) -> dict[str, Any] | None:
         with zipfile.ZipFile(path) as archive:
             [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             with archive.open(name) as file:
-                arguments = _Reader(file).load()
-        return {
-            key: _argument(value)
-            for key, value in vars(arguments).items()
-            if not key.startswith("_")
-        }
+                content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            return None
+        arguments = _Reader(io.BytesIO(content)).load()
+        named = vars(arguments).items()
     except Exception:  # a damaged pickle may raise anything
         return None
+    return {key: _argument(value) for key, value in named if not key.startswith("_")}
 
 
 class _Inert:
@@ -197,9 +148,9 @@ class _Inert:
     """
 
     def __new__(cls, *made_of: Any, **more: Any) -> "_Inert":
-        out = object.__new__(cls)
-        out.__dict__["_made_of"] = made_of
-        return out
+        inert = object.__new__(cls)
+        inert.__dict__["_made_of"] = made_of
+        return inert
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass
@@ -216,16 +167,18 @@ class _Reader(pickle.Unpickler):
 
 
 def _argument(value: Any) -> Any:
-    """An argument; of an enumeration's member its value.
+    """An argument that is a number, a text or a list; of an enumeration's member its value.
 
     Python before 3.11.4 pickles a member by its name, which transformers' values repeat in lower
     case.
     """
     if isinstance(value, _Inert):
         match value.__dict__["_made_of"]:
-            case (of_value,):
-                return of_value
+            case (bool() | int() | float() | str() as member,):
+                return member
             case (type(), str(name)):
                 return name.lower()
-        return None
-    return value
+    plain = (bool, int, float, str)
+    if isinstance(value, list) and all(isinstance(entry, plain) for entry in value):
+        return value
+    return value if isinstance(value, plain) else None

@@ -3,108 +3,310 @@ own name.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import Log
+from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few
 from gspo_lab.exchange.importers.config import comparable_settings
-from gspo_lab.exchange.importers.metric_names import OF_UPDATES, WHOLE, Metric, MetricNames
+from gspo_lab.exchange.importers.metric_buffer import MetricBuffer, Number, as_number
+from gspo_lab.exchange.importers.metric_names import (
+    OF_UPDATES,
+    WHOLE,
+    Metric,
+    MetricNames,
+    metric_names,
+    recognise,
+    tables,
+)
+from gspo_lab.exchange.importers.secrets import public_settings, without_home
 from gspo_lab.recording.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
 from gspo_lab.study.import_origin import Origin
 
 AVERAGED = -1
 """The mini-batch index of a row that is, or may be, a mean over several updates."""
-
 MOST = 2**53
 """From this value on floats cannot represent every whole number."""
+REWARD = "training reward"
+SUMMARY = "train_runtime"
+"""A metric of the last row of a transformers trainer, which holds totals of the whole run."""
 
 Converted = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord
 
 
+@dataclass
+class _Row:
+    """One row's numbers, by the record that each belongs to."""
+
+    step: dict[str, float] = field(default_factory=dict)
+    update: dict[str, float] = field(default_factory=dict)
+    own: dict[str, float] = field(default_factory=dict)
+    """Under the program's names."""
+    score: dict[str, float] = field(default_factory=dict)
+    trained: bool = False
+    """Whether a number is of training, not of an evaluation."""
+
+
 class Conversion:
-    """One run's log as records. Its attributes are complete once `groups` is exhausted."""
+    """One run's log as records. Its attributes are complete once `records` is exhausted."""
 
     def __init__(
         self,
         log: Log,
-        names: MetricNames,
+        spec: RunSpec,
         declared: Mapping[str, Any],
-        bench: str | None = None,
         at_end: int = 1,
-        ignored: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.log = log
-        self.config = comparable_settings(log.settings, ignored)
-        self.settings = names.settings(log.settings)
-        """The dotted settings in the log."""
+        self.where = str(log.files[0])
         self.metrics: dict[str, Metric] = {}
         self.benches: dict[str, str | None] = {}
         """Per benchmark the name of its score in the log; None if it follows from answers."""
         self.problems: dict[str, set[str]] = {}
         self.largest: dict[str, float] = {}
         """Per benchmark the largest absolute value of its logged scores."""
+        self.evaluated: dict[str, set[int]] = {}
+        """Per benchmark the steps of its logged scores."""
         self.steps = 0
         """The number of steps, counted from the program's first."""
-        self._names = names
-        self._bench = bench
+        self._spec = spec
         self._at_end = at_end
+        self._buffer = self._read_rows()
+        public, count = public_settings({**log.settings, **(config or {})})
+        self.secrets = count + len(self._buffer.left_out if self._buffer else ())
+        """How many values were left out as secret or personal."""
+        self.names = self._names()
+        self.config = comparable_settings(public, spec.ignore)
+        self.settings = self.names.settings(public)
+        """The dotted settings in the log."""
+        self.planned = log.planned or self.names.planned(public)
         self._settings = {**self.settings, **declared}
-        self._places: dict[str, list[tuple[str, str]]] = {}
-        self._groups: Iterator[list[Converted]] | None = None
+        self._places: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._taken: set[tuple[str, str]] = set()
+        self._nonfinite: dict[str, int] = {}
+        self._rounded: dict[str, tuple[str, int]] = {}
+        self._untrained: set[str] = set()
+        self._interval = 1
+        """The largest number of steps between two rows of training."""
 
-    def groups(self) -> Iterator[list[Converted]]:
-        """All records, row by row. A second call continues where the first one stopped."""
-        if self._groups is None:
-            self._groups = (group for group in self._convert_rows() if group)
-        return self._groups
+    def _read_rows(self) -> MetricBuffer | None:
+        """All rows, sorted; None for a log of answers."""
+        buffer = MetricBuffer(self.where, self.log.notes)
+        empty = True
+        for step, entries in self.log.rows:
+            empty = False
+            self.log.reached = max(self.log.reached, step)
+            if entries.get(SUMMARY) not in (None, ""):
+                self.log.notes.append("the summary of the whole run, its last row, is left out")
+            else:
+                buffer.add(step, entries)
+        if empty and self.log.answers:
+            return None
+        buffer.finish()
+        return buffer
 
-    def _convert_rows(self) -> Iterator[list[Converted]]:
-        first = self._names.counts_from
-        strange: dict[str, tuple[int, bool]] = {}
-        for step, values in self.log.rows:
-            columns: dict[str, dict[str, float]] = {
-                "step": {},
-                "update": {},
-                "own": {},
-                "score": {},
-            }
-            for name, value in values.items():
-                if not math.isfinite(value):
-                    if name not in strange:
-                        strange[name] = step, self._names.fatal(name)
-                    if strange[name][1]:
-                        columns["update"]["nonfinite"] = 1.0
-                    continue
-                for table, column in self._places.get(name) or self._place(name):
-                    columns[table][column] = value
-            yield list(self._row(step, step - first if first else step, columns))
-        self.log.notes += [
-            f"{name} is NaN or infinite, first at step {step}"
-            for name, (step, _) in strange.items()
-        ]
-        yield from ([answer] for answer in self._answers())
-        if missing := self._names.mapped.keys() - self.metrics.keys():
-            raise LabError(
-                f"{self.log.files[0]}: no number under {', '.join(sorted(missing))}, which --map"
-                f" names; it has {', '.join(sorted(self.metrics)[:20]) or 'none'}"
+    def _names(self) -> MetricNames:
+        """The names of the program that wrote the log, recognised by them if nothing states it."""
+        spec = self._spec
+        program = spec.logged_by or self.log.program
+        if spec.logged_by is None and program not in tables() and self._buffer is not None:
+            known = recognise(self._buffer.names, self.log.step_name)
+            if known is not None:
+                self.log.notes.append(f"read as a log of {known}, by its names (--logged-by)")
+                program = known
+        if program in tables():
+            self.log.program = program
+        return metric_names(program, spec.map, spec.scores)
+
+    def records(self) -> Iterator[Converted]:
+        """All records, row by row, then the answers."""
+        if self._buffer is not None:
+            yield from self._rows(self._buffer)
+        yield from self._answers()
+        self._check_names()
+        if self.secrets:
+            self.log.notes.append(
+                f"values that may be secret or personal are not stored: {self.secrets}"
             )
-        if missing := self._names.scored.keys() - {name for name in self.benches.values() if name}:
-            raise LabError(
-                f"{self.log.files[0]}: no number under {', '.join(sorted(missing))}, the score to"
-                " read"
+
+    @property
+    def has_no_rows(self) -> bool:
+        """Whether the log holds answers alone."""
+        return self._buffer is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run has made fewer steps than it was to have.
+
+        A log of every tenth step may end nine steps earlier.
+        """
+        if self.planned is None or not self.steps:
+            return False
+        return self.planned - max(self.log.reached, self.steps) >= self._interval
+
+    def _rows(self, buffer: MetricBuffer) -> Iterator[Converted]:
+        first = self.names.counts_from or 0
+        for step, values in buffer.rows():
+            yield from self._row(step, step - first, self._sort(step, values))
+        notes = self.log.notes
+        for name, nonfinite_at in self._nonfinite.items():
+            notes.append(f"{name} is NaN or infinite, first at step {nonfinite_at}")
+        for name, (text, count) in self._rounded.items():
+            below = f"{text.lstrip('-')[1:]}5"
+            notes.append(
+                f"{name} is printed as {text} at {count} steps: below {below}, but not known"
             )
+        if self._untrained:
+            notes.append(
+                "numbers before the first step of training are left out, scores excepted:"
+                f" {few(sorted(self._untrained))}"
+            )
+        if self._interval > 1 and self.names.table.get("averaged"):
+            notes.append(f"rows are means over up to {self._interval} steps")
+        if self.stopped:
+            notes.append(
+                f"the run stopped at step {max(self.log.reached, self.steps)} of {self.planned}"
+            )
+
+    def _sort(self, step: int, values: Mapping[str, Number]) -> _Row:
+        row = _Row()
+        for name, logged in values.items():
+            places = self._places.get(name) or self._place(name)
+            value = as_number(logged)
+            if not math.isfinite(value):
+                self._nonfinite.setdefault(name, step)
+                if self.names.becomes_nonfinite(name):
+                    row.update["nonfinite"] = 1.0
+                    row.trained = True
+                continue
+            is_score = ("score", self.names.bench(name)) in places
+            if isinstance(logged, str) and not is_score and not self._is_reward(name):
+                text, count = self._rounded.get(name, (logged, 0))
+                self._rounded[name] = (text, count + 1)
+                continue
+            for table, column in places:
+                getattr(row, table)[column] = value
+                is_training = table != "score" and not self.names.is_validation(name)
+                row.trained = row.trained or is_training
+        return row
+
+    def _is_reward(self, name: str) -> bool:
+        metric = self.metrics[name]
+        return metric.quantity == REWARD or metric.column == "reward_mean"
+
+    def _row(self, step: int, place: int, row: _Row) -> Iterator[Converted]:
+        if row.trained and place < 0:
+            known = sorted(row.step) + sorted(row.update)
+            if known:
+                raise LabError(
+                    f"{self.where}: it has numbers of training at step {step} ({few(known)}), and"
+                    f" {self.names.program} counts its steps from {self.names.counts_from}; if"
+                    " another program wrote it, give --logged-by"
+                )
+        if place >= 0 and (row.update or row.own):
+            yield UpdateRecord(
+                step=place,
+                minibatch=AVERAGED,
+                engine_metrics=row.own or None,
+                **self._typed(step, row.update),
+            )
+        elif row.own:
+            self._untrained.update(row.own.keys())
+        if row.trained and place >= 0:
+            self._interval = max(self._interval, place + 1 - self.steps)
+            self.steps = place + 1
+            yield StepRecord(step=place, **self._typed(step, row.step))
+        # A score is measured after the step's updates: one more than the step of a program that
+        # counts from 0.
+        done = step + 1 if self.names.counts_from == 0 else step
+        for bench, score in row.score.items():
+            self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
+            self.evaluated.setdefault(bench, set()).add(done)
+            yield ScoreRecord(step=done, bench=bench, score=score)
+
+    def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
+        """The values in their columns' types. LabError for a count that is not a whole number."""
+        for name in values.keys() & WHOLE:
+            if not values[name].is_integer() or abs(values[name]) >= MOST:
+                raise LabError(
+                    f"{self.where}: {name} is {values[name]:g} at step {step}, but this"
+                    " column is a count; the lab has no column for a mean of counts: leave out its"
+                    " --map, or export the study again"
+                )
+        return {name: int(value) if name in WHOLE else value for name, value in values.items()}
+
+    def _place(self, name: str) -> tuple[tuple[str, str], ...]:
+        """(table, column) of a metric: a column of the lab or its own name, and the benchmark whose
+        score it is.
+        """
+        metric = self.names.metric(name, self._settings)
+        bench = self.names.bench(name)
+        column = self._column(name, metric)
+        places = (column,) if bench is None or metric.column is not None else ()
+        if bench is not None:
+            if self.benches.setdefault(bench, name) != name:
+                raise LabError(
+                    f"{self.where}: {self.benches[bench]} and {name} are both the score of {bench}"
+                )
+            meaning = metric.meaning or f"score of {bench}, as logged"
+            metric = replace(metric, meaning=meaning, score=bench)
+            places = (*places, ("score", bench))
+        if ("own", name) in places:
+            metric = replace(metric, column=None)
+        self._taken.update(places)
+        self.metrics[name] = metric
+        self._places[name] = places
+        return places
+
+    def _column(self, name: str, metric: Metric) -> tuple[str, str]:
+        """A metric's column, or its own name if `--map` or an earlier name took the column.
+
+        TRL logs old and new names of one number.
+        """
+        column = metric.column
+        if column is None:
+            return "own", name
+        place = ("update" if column in OF_UPDATES else "step", column)
+        mapped_elsewhere = name not in self.names.mapped and column in self.names.mapped.values()
+        return ("own", name) if place in self._taken or mapped_elsewhere else place
+
+    def _answers(self) -> Iterator[AnswerRecord]:
+        for answer in self.log.answers:
+            bench = answer.bench or self._spec.bench
+            if bench is None:
+                raise LabError(
+                    f"{self.where}: of which benchmark? It has no column bench; give --bench NAME"
+                )
+            self.benches.setdefault(bench, None)
+            self.problems.setdefault(bench, set()).add(answer.problem)
+            step = self._at_end if answer.step == AT_END else answer.step
+            yield replace(answer, bench=bench, step=step)
+
+    def _check_names(self) -> None:
+        """LabError where the log has no number under a name that the import states."""
+        scored = {name for name in self.benches.values() if name}
+        lacking = {
+            "which --map names": self.names.mapped.keys() - self.metrics.keys(),
+            "the score to read": self.names.scored.keys() - scored,
+        }
+        for what, names in lacking.items():
+            if names:
+                raise LabError(
+                    f"{self.where}: no number under {few(sorted(names))}, {what}; it has"
+                    f" {few(sorted(self.metrics), 20) or 'none'}"
+                )
 
     def origin(self, source: str) -> Origin:
         """The program that recorded the run, and the meaning of its numbers.
 
-        Call it when `groups` is exhausted.
+        Call it when `records` is exhausted.
         """
         return Origin(
             self.log.program,
-            source,
+            without_home(source),
             self.log.version,
             tuple(self.log.notes),
             {name: metric.to_json() for name, metric in sorted(self.metrics.items())},
@@ -112,98 +314,3 @@ class Conversion:
             self.settings,
             self.config,
         )
-
-    def _row(
-        self, step: int, place: int, columns: Mapping[str, Mapping[str, float]]
-    ) -> Iterator[Converted]:
-        trained = {key: columns[key] for key in ("step", "update", "own") if columns[key]}
-        if trained and place < 0:
-            raise LabError(
-                f"{self.log.files[0]}: it has numbers of training at step {step}, and"
-                f" {self._names.program} counts its steps from {self._names.counts_from}; if"
-                " another program wrote it, give --logged-by"
-            )
-        if "update" in trained or "own" in trained:
-            engine_metrics = dict(columns["own"]) or None
-            update = self._typed(step, columns["update"])
-            yield UpdateRecord(
-                step=place, minibatch=AVERAGED, engine_metrics=engine_metrics, **update
-            )
-        if trained:
-            self.steps = place + 1
-            yield StepRecord(step=place, **self._typed(step, columns["step"]))
-        # A score is measured after the step's updates: one more than the step of a program that
-        # counts from 0.
-        after = step + 1 if self._names.counts_from == 0 else step
-        for bench, score in columns["score"].items():
-            self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
-            yield ScoreRecord(step=after, bench=bench, score=score)
-
-    def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
-        """The values in their columns' types. LabError for a count that is not a whole number."""
-        for name in values.keys() & WHOLE:
-            if not values[name].is_integer() or abs(values[name]) >= MOST:
-                raise LabError(
-                    f"{self.log.files[0]}: {name} is {values[name]:g} at step {step}, but this"
-                    " column is a count; the lab has no column for a mean of counts: leave out its"
-                    " --map, or export the study again"
-                )
-        return {name: int(value) if name in WHOLE else value for name, value in values.items()}
-
-    def _place(self, name: str) -> list[tuple[str, str]]:
-        """(table, column) of a metric: a column of the lab or its own name, and the benchmark whose
-        score it is.
-        """
-        metric = self._names.metric(name, self._settings)
-        bench = self._names.bench(name)
-        places = [] if bench is not None and metric.column is None else [self._column(name, metric)]
-        if bench is not None:
-            if self.benches.setdefault(bench, name) != name:
-                raise LabError(
-                    f"{self.log.files[0]}: {self.benches[bench]} and {name} are both the score of"
-                    f" {bench}"
-                )
-            metric = replace(
-                metric, meaning=metric.meaning or f"score of {bench}, as logged", score=bench
-            )
-            places.append(("score", bench))
-        if ("own", name) in places:
-            metric = replace(metric, column=None)
-        self.metrics[name] = metric
-        self._places[name] = places
-        return places
-
-    def _column(self, name: str, metric: Metric) -> tuple[str, str]:
-        """A metric's column, unless `--map` or an earlier name took it:
-
-        TRL logs old and new names of one number.
-        """
-        column = metric.column
-        place = ("update" if column in OF_UPDATES else "step", column or "")
-        taken = any(place in places for places in self._places.values())
-        if (
-            column is None
-            or taken
-            or (name not in self._names.mapped and column in self._names.mapped.values())
-        ):
-            return "own", name
-        return place
-
-    def _answers(self) -> Iterator[Converted]:
-        for answer in self.log.answers:
-            bench = answer.bench or self._bench
-            if bench is None:
-                raise LabError(
-                    f"{self.log.files[0]}: of which benchmark? It has no column bench; give --bench"
-                    " NAME"
-                )
-            self.benches.setdefault(bench, None)
-            self.problems.setdefault(bench, set()).add(answer.problem)
-            step = self._at_end if answer.step is None else answer.step
-            yield AnswerRecord(
-                step=step,
-                bench=bench,
-                problem=answer.problem,
-                sample=answer.sample,
-                correct=answer.correct,
-            )

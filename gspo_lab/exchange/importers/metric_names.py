@@ -17,9 +17,11 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import nearest
+from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
+from gspo_lab.exchange.importers.secrets import word_set
 from gspo_lab.recording.records import StepRecord, UpdateRecord
-from gspo_lab.study.dotted_keys import BAND, flat, set_dotted
+from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
@@ -27,6 +29,7 @@ TABLE = Path(__file__).with_name("names.toml")
 MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
 """Keys of `--map` that are not columns."""
 OURS = "gspo-lab"
+COMMON = "common"
 
 
 def _columns(record: type, *kinds: str) -> frozenset[str]:
@@ -41,27 +44,21 @@ WHOLE = _columns(StepRecord, "int") | _columns(UpdateRecord, "int")
 """Columns that are counts."""
 FATAL = ("loss", "grad_norm")
 """Columns that become NaN or infinite when an update does (`nonfinite`)."""
-COMMON: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("model", "model_name", "model_name_or_path", "base_model", "model.path"), ("model",)
-    ),
-    **dict.fromkeys(("clip", "clip_range", "clip_ratio", "eps_clip", "epsilon"), BAND),
-    **dict.fromkeys(
-        ("learning_rate", "lr", "optim.lr", "optimizer.lr", "train.lr"), ("update.learning_rate",)
-    ),
-    **dict.fromkeys(
-        ("group_size", "num_generations", "n_samples", "rollout.n"), ("rollout.group_size",)
-    ),
-    **dict.fromkeys(("clip_low", "clip_ratio_low", "eps_clip_low"), ("objective.clip_low",)),
-    **dict.fromkeys(("clip_high", "clip_ratio_high", "eps_clip_high"), ("objective.clip_high",)),
-    "temperature": ("rollout.temperature",),
-}
-"""Common configuration keys of unknown programs, and the settings that they name."""
+VALIDATION = word_set(
+    "val-* val/* val_* valid/* validation/* eval/* eval_* eval-* test/* test_* *best@* *maj@*"
+    " *std@* *num_turns* timing_s/testing"
+)
+"""Names of an evaluation's numbers, which never count as training."""
+ENOUGH_NAMES = 3
+"""Known names, its name of the step included, by which a log is recognised as a program's."""
 SHORT = {
     "reward": "reward_mean",
     "clip_fraction": "clip_fraction_tokens",
     "length": "response_tokens_mean",
 }
+
+
+MOST_NAMES = 500
 
 
 @dataclass(frozen=True)
@@ -117,61 +114,67 @@ class MetricNames:
         plain = self.plain(name)
         for entry in self.table.get("metric", ()):
             conditions = entry.get("when", {}).items()
-            if fnmatchcase(plain, entry["name"]) and all(
-                settings.get(key) in values for key, values in conditions
-            ):
+            applies = all(settings.get(key) in values for key, values in conditions)
+            if applies and fnmatchcase(plain, entry["name"]):
                 return Metric(entry.get("column"), entry["meaning"], entry.get("quantity"))
-        return Metric()
+        is_validation = self.is_validation(name) and self.table
+        return Metric(meaning="a number of an evaluation, as logged" if is_validation else None)
 
-    def fatal(self, name: str) -> bool:
+    def is_validation(self, name: str) -> bool:
+        """Whether it is a number of an evaluation."""
+        names = (name, self.plain(name))
+        return any(fnmatchcase(entry, pattern) for entry in names for pattern in VALIDATION)
+
+    def becomes_nonfinite(self, name: str) -> bool:
         """Whether it is a loss or a gradient norm, which is not finite after an update that is not
         (`nonfinite`).
         """
-        return self.metric(name, {}).column in FATAL or self.plain(name) in self.table.get(
-            "losses", ()
-        )
+        losses = self.table.get("losses", ())
+        return self.metric(name, {}).column in FATAL or self.plain(name) in losses
 
     def bench(self, name: str) -> str | None:
         """The benchmark whose score this is; None if it is not a score."""
         if self.scored:
             return self.scored.get(name) or self.scored.get(self.plain(name))
         plain = self.plain(name)
-        if any(
-            fnmatchcase(plain, pattern)
-            for pattern in self.table.get("scores", ("score", "score/*"))
-        ):
-            return bench_name(plain.removeprefix("score/"))
-        return None
+        patterns = self.table.get("scores", ("score", "score/*"))
+        is_score = any(fnmatchcase(plain, pattern) for pattern in patterns)
+        return bench_name(plain.removeprefix("score/")) if is_score else None
+
+    def planned(self, logged: Mapping[str, Any]) -> int | None:
+        """The number of steps that the run was to have, by its settings; None if not known."""
+        values = (logged.get(key) for key in self.table.get("planned", ()))
+        counts = (value for value in values if isinstance(value, int) and value > 0)
+        return next(counts, None)
 
     def settings(self, logged: Mapping[str, Any]) -> dict[str, Any]:
-        """A program's settings as the lab's dotted settings. Values that the lab's setting cannot
-        have are left out.
+        """A program's settings, by its dotted keys, as the lab's dotted settings.
 
-        For an unknown program the table with most of its keys is used, else COMMON.
+        Values that the lab's setting cannot have are left out. For an unknown program the table
+        with most of its keys is used, else that of common keys.
         """
-        config = flat(dict(logged)) if logged else {}
-        table = self.table if "settings" in self.table else _table_of(config)
+        table = self.table if "settings" in self.table else _table_of(logged)
         values = table.get("values", {})
-        out: dict[str, Any] = {}
-        for key, dotted in table["settings"].items():
-            value = config.get(key)
-            for name in dotted if value is not None else ():
-                known = values.get(name)
-                word = value if known is None else known.get(value)
-                word = model_name(word) if name == "model" else word
-                if word is not None and _fits(name, word):
-                    out[name] = word
-        return out
+        settings: dict[str, Any] = {}
+        for key, names in table["settings"].items():
+            if logged.get(key) is None:
+                continue
+            for name in names:
+                value = values[name].get(logged[key]) if name in values else logged[key]
+                value = model_name(value) if name == "model" else value
+                if value is not None and _fits(name, value):
+                    settings[name] = value
+        return settings
 
 
 def _table_of(config: Collection[str]) -> Mapping[str, Any]:
-    """The table of the program with most of these keys, at least three; else COMMON."""
+    """The table of the program with most of these keys, at least three; else of common keys."""
     counts = {
         name: len(table.get("settings", {}).keys() & set(config))
         for name, table in tables().items()
     }
     best = max(counts, key=lambda name: counts[name])
-    return tables()[best] if counts[best] >= 3 else {"settings": COMMON}
+    return tables()[best] if counts[best] >= ENOUGH_NAMES else dict(_content()[COMMON])
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -206,30 +209,40 @@ def metric_names(
 
 
 @cache
+def _content() -> dict[str, Any]:
+    """The content of `names.toml`."""
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+
+
+@cache
 def tables() -> dict[str, Any]:
     """The tables of all programs, with the settings that the lab's keys name as theirs."""
-    out = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    for key, known in KEYS.items():
-        for program, name in known.names.items():
+    programs = {name: table for name, table in _content().items() if name != COMMON}
+    for key, entry in KEYS.items():
+        for program, name in entry.names.items():
             if name:
-                out[program]["settings"].setdefault(name, [key])
-    return out
+                programs[program]["settings"].setdefault(name, [key])
+    return programs
 
 
-def guess_program(metrics: Collection[str]) -> str | None:
-    """The program whose table knows most of these names, if it knows at least three."""
-    named = {program: metric_names(program, {}, {}) for program in tables()}
-    counts = {
-        program: sum(bool(names.metric(name, {}).meaning) for name in metrics)
-        for program, names in named.items()
-    }
-    best = max(counts, key=lambda program: counts[program])
-    return best if counts[best] >= 3 else None
+def recognise(metrics: Collection[str], step_name: str | None) -> str | None:
+    """The one program whose names a log has: at least three, and one with a slash.
+
+    Names without a slash (`reward`, `entropy`) are many programs'. `step_name` is the log's name
+    of the step, which counts too. Of very many names only some are looked at.
+    """
+    counts: dict[str, int] = {}
+    for program, table in tables().items():
+        names = metric_names(program, {}, {})
+        known = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
+        if program != OURS and any("/" in name for name in known):
+            counts[program] = len(known) + (step_name in table.get("axes", ()))
+    best = max(counts.values(), default=0)
+    programs = [program for program, count in counts.items() if count == best]
+    return programs[0] if best >= ENOUGH_NAMES and len(programs) == 1 else None
 
 
-def bench_name(text: str) -> str:
-    """A metric's name as a valid name of a benchmark."""
-    name = "".join(
-        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in text
-    )
-    return name.strip("._-")[:100] or "score"
+def _is_known(names: MetricNames, name: str) -> bool:
+    has_score = bool(names.table.get("scores")) and names.bench(name) is not None
+    is_understood = names.metric(name, {}).meaning and not names.is_validation(name)
+    return bool(is_understood) or has_score

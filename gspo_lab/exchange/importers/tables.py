@@ -2,7 +2,7 @@
 metric, value).
 
 Columns `arm` and `seed`, or `run`, split a file into runs. Rows are read one by one, so that a file
-may be large; a temporary database sorts the numbers of a long table.
+may be large.
 
 The source "items" has a row per answer: the columns `problem` and `correct`; `bench`, `sample` and
 `step` are optional. Its rows become answers to a benchmark, which give its score and allow
@@ -11,35 +11,37 @@ intervals over seeds and problems.
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.exchange.importers.base import (
+    AT_END,
     Log,
-    LoggedAnswer,
     LoggedRow,
-    MetricBuffer,
     RunSpec,
     check_file,
-    merge_rows,
-    numbers,
-    parse_finite,
+    few,
+    first_entry,
     parse_int,
     parse_number,
+    planned_steps,
 )
+from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.study.dotted_keys import flat
 
-STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
-"""Usual names of the step's column."""
 METRIC = "metric"
 VALUE = "value"
 ITEMS = "items"
 CORRECT = {"true": 1, "yes": 1, "false": 0, "no": 0}
 LONGEST = 1 << 24
 """Longest line of a log, in characters."""
+MOST_COLUMNS = 5_000
+DELIMITERS = (",", ";", "\t")
+DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+(?:[eE][+-]?\d+)?\s*")
 
 Entry = tuple[str, Mapping[str, Any]]
 """The position of an entry as text, and the entry."""
@@ -55,100 +57,117 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
     return list(names)
 
 
+def column_names(path: Path) -> list[str]:
+    """The names in the first row."""
+    where, entry = next(entries(path), ("", {}))
+    return list(unnested(entry, where))
+
+
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """One run of the file."""
+    files = (check_file(path, "item results or a table"),)
     if spec.source == ITEMS:
-        files = (check_file(path, "item results"),)
-        return Log(spec.program or ITEMS, (), files, answers=_answers(path, run, spec))
-    program = spec.program or path.suffix.lstrip(".").replace("jsonl", "json") or "a table"
-    notes: list[str] = []
-    return Log(
-        program, rows_of(path, run, spec, notes), (check_file(path, "a table"),), notes=notes
-    )
+        return Log(ITEMS, (), files, answers=_answers(path, run, spec))
+    suffix = path.suffix.lstrip(".").replace("jsonl", "json")
+    log = Log(suffix or "a table", (), files)
+    log.rows = _rows(path, run, spec, log)
+    return log
 
 
-def rows_of(path: Path, run: str, spec: RunSpec, notes: list[str]) -> Iterator[LoggedRow]:
-    """The rows of one run of the file."""
-    plain = ((where, unnested(entry, where)) for where, entry in entries(path))
-    rows: Iterator[Entry] = (
-        (where, entry) for where, entry in plain if run_of(entry, spec, where) == run
-    )
-    first = next(rows, None)
-    if first is None:
-        raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
-    long = METRIC in first[1] and VALUE in first[1]
-    rows = chain([first], rows)
-    yield from merge_rows(
-        _long(rows, spec, MetricBuffer(str(path), notes)) if long else _wide(rows, spec), str(path)
-    )
-
-
-def _wide(entries: Iterable[Entry], spec: RunSpec) -> Iterator[LoggedRow]:
-    keys = {name for key in ("arm", "seed", "run") for name in spec.named(key)} | {
-        *spec.named("step", *STEPS)
-    }
-    for where, entry in entries:
-        yield _step(entry, spec, where), numbers(entry, keys)
-
-
-def _long(entries: Iterable[Entry], spec: RunSpec, buffer: MetricBuffer) -> Iterator[LoggedRow]:
-    for where, entry in entries:
-        if METRIC not in entry or VALUE not in entry:
-            raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
-        if (value := parse_number(entry[VALUE])) is not None:
-            buffer.add(str(entry[METRIC]), _step(entry, spec, where), value)
-    return buffer.rows()
-
-
-def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[LoggedAnswer]:
-    keys: set[tuple[Any, ...]] = set()
+def _entries_of(path: Path, run: str, spec: RunSpec) -> Iterator[Entry]:
+    """The entries of one run, nested objects as dotted keys."""
     for where, nested in entries(path):
         entry = unnested(nested, where)
-        if run_of(entry, spec, where) != run:
-            continue
-        problem = next(
-            (entry[name] for name in spec.named("problem") if entry.get(name) not in (None, "")),
-            None,
-        )
-        correct = next(
-            (entry[name] for name in spec.named("correct") if entry.get(name) not in (None, "")),
-            None,
-        )
-        sample = next(
-            (entry[name] for name in spec.named("sample") if entry.get(name) not in (None, "")),
-            None,
-        )
-        step = next(
-            (entry[name] for name in spec.named("step") if entry.get(name) not in (None, "")), None
-        )
-        bench = next(
-            (entry[name] for name in spec.named("bench") if entry.get(name) not in (None, "")), None
-        )
-        if problem is None or correct is None:
-            raise LabError(
-                f"{where}: it has no 'problem' and 'correct'; name their columns: --map"
-                " correct=NAME"
+        if run_of(entry, spec, where) == run:
+            yield where, entry
+
+
+def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
+    """The rows of one run. A file without steps has one row a run, at its end: step 1."""
+    run_entries = _entries_of(path, run, spec)
+    head = next(run_entries, None)
+    if head is None:
+        raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
+    long = METRIC in head[1] and VALUE in head[1]
+    step_names = spec.step_names()
+    keys = {name for key in ("arm", "seed", "run") for name in spec.names_of(key)}
+    rows_without_step = 0
+    for where, entry in chain([head], run_entries):
+        name, value = first_entry(entry, step_names)
+        if not name:
+            rows_without_step += 1
+            _check_step(entry, spec, where, rows_without_step if not long else 1)
+        log.step_name = log.step_name or name
+        log.planned = planned_steps(value) or log.planned
+        step = parse_int(value, where) if name else 1
+        if long:
+            if not {METRIC, VALUE} <= entry.keys():
+                raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
+            yield step, {str(entry[METRIC]): entry[VALUE]}
+        else:
+            yield (
+                step,
+                {
+                    key: entry[key]
+                    for key in entry
+                    if key not in keys and key not in step_names and key[:1] != "_"
+                },
             )
-        grade = CORRECT.get(str(correct).lower(), parse_finite(correct))
-        if grade not in (0, 1):
-            raise LabError(f"{where}: correct is {correct!r}, not 0 or 1")
-        answer = LoggedAnswer(
-            str(problem),
-            int(grade),
-            0 if sample is None else parse_int(sample, where, "sample"),
-            None if step is None else parse_int(step, where),
-            None if bench is None else str(bench),
-        )
+
+
+def _check_step(entry: Mapping[str, Any], spec: RunSpec, where: str, count: int) -> None:
+    """LabError where a row needs a step: its file has a column of steps, or its run another row
+    without a step.
+    """
+    names = spec.step_names()
+    if count < 2 and "step" not in spec.map and entry.keys().isdisjoint(names):
+        return
+    raise LabError(
+        f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map"
+        f" step=NAME; it has {few(entry, 12)}"
+    )
+
+
+def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[AnswerRecord]:
+    keys: set[tuple[Any, ...]] = set()
+    for where, entry in _entries_of(path, run, spec):
+        answer = _answer(entry, spec, where)
         key = (answer.bench, answer.step, answer.problem, answer.sample)
         if key in keys:
             raise LabError(
-                f"{where}: problem {problem!r}, sample {answer.sample} is there twice; number"
-                " samples"
+                f"{where}: problem {answer.problem!r}, sample {answer.sample} is there twice;"
+                " number samples"
             )
         keys.add(key)
         yield answer
     if not keys:
         raise LabError(f"{path}: it holds no row; nothing to import")
+
+
+def _answer(entry: Mapping[str, Any], spec: RunSpec, where: str) -> AnswerRecord:
+    def value(key: str) -> Any:
+        return first_entry(entry, spec.names_of(key))[1]
+
+    problem = value("problem")
+    correct = value("correct")
+    if problem is None or correct is None:
+        raise LabError(
+            f"{where}: it has no 'problem' and 'correct'; name their columns: --map correct=NAME;"
+            f" it has {few(entry, 12)}"
+        )
+    grade = CORRECT.get(str(correct).lower(), parse_number(correct))
+    if grade not in (0, 1):
+        raise LabError(f"{where}: correct is {correct!r}, not 0 or 1")
+    sample = value("sample")
+    step = value("step")
+    bench = value("bench")
+    return AnswerRecord(
+        step=AT_END if step is None else parse_int(step, where),
+        bench=str(bench or ""),
+        problem=str(problem),
+        sample=parse_int(sample or 0, where, "sample"),
+        correct=int(grade),
+    )
 
 
 def entries(path: Path) -> Iterator[Entry]:
@@ -173,15 +192,15 @@ def unnested(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """
     if not any(isinstance(value, dict) for value in entry.values()):
         return entry
-    out: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in entry.items():
-        parts = flat(value, key) if isinstance(value, dict) else {key: value}
-        if twice := out.keys() & parts.keys():
+        entries_below = flat(value, key) if isinstance(value, dict) else {key: value}
+        if twice := dotted.keys() & entries_below.keys():
             raise LabError(
                 f"{where}: {min(twice)} is there twice, nested and with a dot; rename one of them"
             )
-        out |= parts
-    return out
+        dotted |= entries_below
+    return dotted
 
 
 def _json_lines(path: Path) -> Iterator[Entry]:
@@ -205,19 +224,36 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 def _csv(path: Path) -> Iterator[Entry]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(
-            _lines(file, path), delimiter="\t" if path.suffix.lower() == ".tsv" else ","
-        )
+        lines = _lines(file, path)
+        header = next(lines, "")
+        delimiter = max(DELIMITERS, key=header.count)
+        reader = csv.DictReader(chain([header], lines), delimiter=delimiter)
         try:
-            if len(set(reader.fieldnames or ())) != len(reader.fieldnames or ()):
+            names = reader.fieldnames or ()
+            if len(set(names)) != len(names):
                 raise LabError(f"{path}: two of its columns have one name")
+            if len(names) > MOST_COLUMNS:
+                raise LabError(
+                    f"{path}: {len(names):,} columns; give a file of at most {MOST_COLUMNS:,}, or"
+                    " one with columns step, metric and value"
+                )
             for entry in reader:
                 where = f"{path}, line {reader.line_num}"
                 if None in entry:
                     raise LabError(f"{where}: it has more fields than the header")
-                yield where, entry
+                yield where, _with_points(entry) if delimiter == ";" else entry
         except csv.Error as error:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
+
+
+def _with_points(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with decimal points in place of commas, which go with semicolons."""
+    return {
+        name: value.replace(",", ".")
+        if isinstance(value, str) and DECIMAL_COMMA.fullmatch(value)
+        else value
+        for name, value in entry.items()
+    }
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
@@ -245,27 +281,9 @@ def _parquet(path: Path) -> Iterator[Entry]:
 
 def run_of(entry: Mapping[str, Any], spec: RunSpec, where: str) -> str:
     """The name of the run that a row belongs to."""
-    arm = _first(entry, spec.named("arm"))
-    seed = _first(entry, spec.named("seed"))
-    run = _first(entry, spec.named("run"))
+    _, arm = first_entry(entry, spec.names_of("arm"))
+    _, seed = first_entry(entry, spec.names_of("seed"))
     if arm is not None and seed is not None:
         return f"{arm}/s{parse_int(seed, where, 'seed')}"
+    _, run = first_entry(entry, spec.names_of("run"))
     return "" if run is None else str(run)
-
-
-def _first(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next(
-        (entry[name] for name in names if name in entry and entry[name] not in (None, "")), None
-    )
-
-
-def _step(entry: Mapping[str, Any], spec: RunSpec, where: str) -> int:
-    """The row's step. A file without steps has one row per run, at its end: step 1."""
-    names = spec.named("step", *STEPS)
-    step = _first(entry, names)
-    if step is None and (spec.map.get("step") or any(name in entry for name in names)):
-        raise LabError(
-            f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map"
-            " step=NAME"
-        )
-    return 1 if step is None else parse_int(step, where)

@@ -1,110 +1,53 @@
 """TensorBoard: all scalars of a folder of event files, read by TensorBoard's own loader.
 
-A START in a file's session log voids earlier entries of later steps (a writer's `purge_step`), as
-in TensorBoard. Several files are one run if a later file continues an earlier one (its numbers
-replace older ones), or if they log different tags (as in the sub-folders of `add_scalars`). A file
-that begins again belongs to another run.
+Several files are one run, in the order of their times: a later file continues an earlier one, or
+logs other tags (as in the sub-folders of `add_scalars`).
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.exchange.importers.base import Log, MetricBuffer, RunSpec, merge_rows
+from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec
 
 EVENTS = "*tfevents*"
-AROUND = 16
+FRAME_BYTES = 16
 """Bytes of a record around its event: a length and two checksums."""
 FLOAT = 1
 DOUBLE = 2
 """Tensor types of scalars (`DT_FLOAT`, `DT_DOUBLE`)."""
 
 
-@dataclass
-class _Span:
-    """The scalars of one file, with their first and last step and time."""
-
-    file: Path
-    numbers: MetricBuffer
-    first: int | None = None
-    last: int = 0
-    began: float = 0.0
-    ended: float = 0.0
-
-
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The folder's event files, or one of them."""
-    files = [path] if path.is_file() else sorted(path.rglob(EVENTS)) if path.is_dir() else []
+    files = [path] if path.is_file() else sorted(path.rglob(EVENTS))
     if not files:
         raise LabError(f"{path}: no event file ({EVENTS}) in it")
-    notes: list[str] = []
-    spans = [span for file in files if (span := _read(file, path, notes)).first is not None]
-    if not spans:
-        raise LabError(f"{path}: its event files hold no scalar; nothing to import")
-    joined = _join(sorted(spans, key=lambda span: span.began), notes)
-    program = spec.program or "tensorboard"
-    return Log(program, merge_rows(joined.rows(), str(path)), files, notes=notes)
+    log = Log("tensorboard", (), files)
+    log.rows = _rows(files, path, log.notes)
+    return log
 
 
-def _join(spans: list[_Span], notes: list[str]) -> MetricBuffer:
-    """All files by time. LabError if two log the same tags and neither continues the other."""
-    names = [span.numbers.names for span in spans]
-    for index, span in enumerate(spans[1:], 1):
-        assert span.first is not None
-        shared = [
-            earlier
-            for earlier, known in zip(spans[:index], names, strict=False)
-            if known & names[index]
-        ]
-        for earlier in shared:
-            assert earlier.first is not None
-            if span.first <= earlier.first or span.began < earlier.ended:
-                raise LabError(
-                    f"{span.file}: its steps {span.first} to {span.last} are logged by"
-                    f" {earlier.file} too, which it does not go on from: event files of two runs in"
-                    " one folder; import each file by itself"
-                )
-        if shared:
-            last = max(earlier.last for earlier in shared)
-            if span.first <= last:
-                notes.append(
-                    f"{span.file.name} goes on at step {span.first}, over steps up to {last} before"
-                )
-        spans[0].numbers.take(span.numbers)
-    return spans[0].numbers
+def _rows(files: list[Path], root: Path, notes: list[str]) -> Iterator[LoggedRow]:
+    """The scalars of all files, the earliest file first."""
+    for file in sorted(files, key=_begin):
+        folder = file.parent.relative_to(root).as_posix() if root.is_dir() else "."
+        prefix = "" if folder == "." else f"{folder}/"
+        for event in events(file, notes):
+            values = ((prefix + entry.tag, scalar(entry)) for entry in event.summary.value)
+            scalars = {tag: value for tag, value in values if value is not None}
+            if scalars and event.step < 0:
+                raise LabError(f"{file}: {min(scalars)} has the step {event.step}")
+            if scalars:
+                yield event.step, scalars
 
 
-def _read(file: Path, root: Path, notes: list[str]) -> _Span:
-    span = _Span(file, MetricBuffer(str(file), notes))
-    at = file.parent.relative_to(root).as_posix() if root.is_dir() else "."
-    prefix = "" if at == "." else f"{at}/"
-    add = span.numbers.add
-    for event in events(file, notes):
-        kind = event.WhichOneof("what")
-        if kind == "session_log" and voids(event):
-            span.numbers.drop(event.step)
-        if kind != "summary":
-            continue
-        step = event.step
-        scalars = [
-            (entry.tag, value)
-            for entry in event.summary.value
-            if (value := scalar(entry)) is not None
-        ]
-        if not scalars:
-            continue
-        if step < 0:
-            raise LabError(f"{file}: {scalars[0][0]} has the step {step}")
-        for tag, value in scalars:
-            add(prefix + tag, step, value)
-        if span.first is None:
-            span.first, span.began = step, event.wall_time
-        span.first, span.last = min(span.first, step), max(span.last, step)
-        span.ended = event.wall_time
-    return span
+def _begin(file: Path) -> float:
+    """The time of a file's first event with a scalar."""
+    times = (event.wall_time for event in events(file, []) if event.summary.value)
+    return next(times, 0.0)
 
 
 def events(file: Path, notes: list[str]) -> Iterator[Any]:
@@ -114,18 +57,17 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
-    count = end = 0
-    with suppress(
-        DecodeError, MemoryError, OverflowError
-    ):  # the last two: a length that no file has
-        for data in RawEventFileLoader(
-            str(file)
-        ).Load():  # it ends before a record with a wrong checksum
+    count = 0
+    end = 0
+    unreadable = (DecodeError, MemoryError, OverflowError)  # the last two: an impossible length
+    with suppress(*unreadable):
+        # the loader ends before a record with a wrong checksum
+        for data in RawEventFileLoader(str(file)).Load():
             event = Event.FromString(data)
             if not count and not event.file_version:
                 break
-            count = count + 1
-            end = end + AROUND + len(data)
+            count += 1
+            end += FRAME_BYTES + len(data)
             yield event
     if end == file.stat().st_size:
         return
@@ -133,13 +75,6 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
         raise LabError(f"{file}: no event file of TensorBoard")
     notes.append(
         f"{file.name}: cut off or damaged behind record {count}; what stood there is left out"
-    )
-
-
-def voids(event: Any) -> bool:
-    """Whether the event voids earlier entries of its step and later steps."""
-    return (
-        bool(event.HasField("session_log")) and event.session_log.status == event.session_log.START
     )
 
 
@@ -156,10 +91,7 @@ def scalar(entry: Any) -> float | None:
         or entry.tensor.dtype not in (FLOAT, DOUBLE)
     ):
         return None
-    values = entry.tensor.float_val or entry.tensor.double_val
-    if values:
-        return float(values[0])
-    from array import array
+    from tensorboard.util.tensor_util import make_ndarray
 
-    content = array("f" if entry.tensor.dtype == FLOAT else "d", entry.tensor.tensor_content)
-    return content[0] if len(content) == 1 else None
+    values = make_ndarray(entry.tensor)
+    return float(values) if values.size == 1 else None

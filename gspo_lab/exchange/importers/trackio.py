@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import (
-    Log,
-    MetricBuffer,
-    RunSpec,
-    check_file,
-    merge_rows,
-    numbers,
-    parse_int,
-)
+from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec, check_file, parse_int
 
 
 def runs(path: Path, spec: RunSpec) -> list[str]:
@@ -33,39 +25,27 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
 
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
-    """One run of the project. LabError if two runs have its name."""
-    where = f"{path}, run {run}"
-    notes = list[str]()
-    buffer = MetricBuffer(where, notes)
+    """One run of the project."""
     with _open(path) as database:
-        known = {name for _, name, *_ in database.execute("PRAGMA table_info(metrics)")}
-        if "run_id" in known:
-            query = (
-                "SELECT run_id FROM metrics WHERE run_name = ? GROUP BY run_id ORDER BY MIN(rowid)"
-            )
-            ids = [run_id for (run_id,) in database.execute(query, (run,))]
-            if len(ids) > 1:
-                raise LabError(
-                    f"{path}: {len(ids)} runs in it are named '{run}'; rename or delete all but one"
-                )
-        for step, text in database.execute(
-            "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid", (run,)
-        ):
-            at = parse_int(step, where)
-            for name, value in numbers(_object(text)).items():
-                buffer.add(name, at, value)
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
-        config: dict[str, Any] = {}
-        if "configs" in tables:
-            for (text,) in database.execute(
-                "SELECT config FROM configs WHERE run_name = ?", (run,)
-            ):
-                config |= {
-                    key: value for key, value in _object(text).items() if not key.startswith("_")
-                }
-    return Log(
-        spec.program or "trackio", merge_rows(buffer.rows(), where), (path,), None, config, notes
-    )
+        config = _config(database, run)
+    return Log("trackio", _rows(path, run), (path,), settings=config)
+
+
+def _config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    config: dict[str, Any] = {}
+    if "configs" in tables:
+        query = "SELECT config FROM configs WHERE run_name = ?"
+        for (text,) in database.execute(query, (run,)):
+            config |= _object(text)
+    return {key: value for key, value in config.items() if not key.startswith("_")}
+
+
+def _rows(path: Path, run: str) -> Iterator[LoggedRow]:
+    with _open(path) as database:
+        query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid"
+        for step, text in database.execute(query, (run,)):
+            yield parse_int(step, f"{path}, run {run}"), _object(text)
 
 
 def _object(text: Any) -> dict[str, Any]:

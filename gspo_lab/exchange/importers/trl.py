@@ -1,31 +1,21 @@
 """TRL, and any trainer of transformers: `trainer_state.json`, in a checkpoint or an output folder.
 
 Each checkpoint holds the complete history up to it, so only the last checkpoint is read. If a run
-resumed in another folder, its rows replace earlier rows of the same steps. Rows are means over
+resumed in another folder, both are read. Rows are means over
 `logging_steps` updates.
 """
 
 import json
-import re
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import (
-    Log,
-    RunSpec,
-    check_file,
-    merge_rows,
-    numbers,
-    parse_int,
-)
+from gspo_lab.exchange.importers.base import Log, RunSpec, check_file, parse_int
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
 STATE = "trainer_state.json"
-SUMMARY = "train_runtime"
-"""A key of the last row of a finished run, which holds totals instead of a step's numbers."""
+MODEL_NAMES = ("_name_or_path", "base_model_name_or_path")
 NOT_METRICS = ("step", "epoch")
 MOST_BYTES = 1 << 30
 """Largest size of a history: a JSON file must fit into memory."""
@@ -34,57 +24,50 @@ MOST_BYTES = 1 << 30
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The history in the file, or in the last checkpoint of the folder and of its sub-folders."""
     files = _files(path)
-    histories = [_history(file) for file in files]
+    notes: list[str] = []
+    states = [_state(file) for file in files]
     joined: list[Mapping[str, Any]] = []
-    notes = []
-    for file, history in zip(files, histories, strict=True):
-        first = history[0]["step"] if history else joined[-1]["step"] + 1 if joined else 0
-        earlier = [row for row in joined if row["step"] < first]
-        if joined and not earlier and history[0] != joined[0]:
-            raise LabError(
-                f"{file}: it begins anew at step {first}, with other numbers than {files[0]}:"
-                " another run"
-            )
-        if earlier:
-            replaced = len(joined) - len(earlier)
-            notes.append(
-                f"{file.parent.name}/{file.name} goes on at step {first}, over {replaced} rows"
-            )
-        joined = [*earlier, *history]
-    if any(SUMMARY in row for row in joined):
-        notes.append("the summary of the whole run, its last row, is left out")
-        joined = [row for row in joined if SUMMARY not in row]
-    steps = sorted({row["step"] for row in joined if "loss" in row})
-    gaps = {later - earlier for earlier, later in pairwise(steps)}
-    if gaps and max(gaps) > 1:
-        notes.append(
-            f"rows are means over {'up to ' * (len(gaps) > 1)}{max(gaps)} updates (logging_steps)"
-        )
-    config, more = _config(files[-1].parent)
-    rows = ((row["step"], numbers(row, NOT_METRICS)) for row in joined)
-    return Log("trl", merge_rows(rows, str(path)), [*files, *more], settings=config, notes=notes)
+    for state in states:
+        history = state["log_history"]
+        # The state of a run that resumed holds the complete history, or only its own part.
+        if joined and history and history[0] == joined[0]:
+            joined.clear()
+        joined += history
+    config, more_files = _config(files[-1].parent, notes)
+    rows = [
+        (row["step"], {name: row[name] for name in row if name not in NOT_METRICS})
+        for row in joined
+    ]
+    return Log(
+        "trl",
+        rows,
+        [*files, *more_files],
+        settings=config,
+        notes=notes,
+        planned=_count(states[-1], "max_steps"),
+        reached=_count(states[-1], "global_step") or 0,
+    )
 
 
-def _config(folder: Path) -> tuple[dict[str, Any], list[Path]]:
+def _config(folder: Path, notes: list[str]) -> tuple[dict[str, Any], list[Path]]:
     """The trainer's arguments and the model's name in a checkpoint, and the files that hold
     them.
     """
-    read = []
-    config = dict[str, Any]()
-    arguments = training_arguments(folder / ARGUMENTS)
-    if arguments is not None:
-        read.append(folder / ARGUMENTS)
-        config |= arguments
+    files: list[Path] = []
+    config: dict[str, Any] = {}
+    if (folder / ARGUMENTS).is_file():
+        arguments = training_arguments(folder / ARGUMENTS)
+        if arguments is None:
+            notes.append(f"{ARGUMENTS} cannot be read; its settings are not known")
+        else:
+            files.append(folder / ARGUMENTS)
+            config |= arguments
     for name in ("config.json", "adapter_config.json"):
         if (folder / name).is_file():
             model = read_config(folder / name)
-            config |= {
-                key: model[key]
-                for key in ("_name_or_path", "base_model_name_or_path")
-                if model.get(key)
-            }
-            read.append(folder / name)
-    return config, read
+            config |= {key: model[key] for key in MODEL_NAMES if model.get(key)}
+            files.append(folder / name)
+    return config, files
 
 
 def _files(path: Path) -> list[Path]:
@@ -93,30 +76,25 @@ def _files(path: Path) -> list[Path]:
         return [check_file(path, f"a {STATE}, a checkpoint or an output folder")]
     if (path / STATE).is_file():
         return [path / STATE]
-    last = _last_checkpoint(path)
-    if last is not None:
-        return [last]
-    folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
-    resumed = [state for folder in folders if (state := _last_checkpoint(folder))]
+    folders = (path, *sorted(folder for folder in path.iterdir() if folder.is_dir()))
+    resumed = [max(states, key=_number) for folder in folders if (states := _checkpoints(folder))]
     if not resumed:
         raise LabError(f"{path}: neither it nor a checkpoint-N in it holds a {STATE}")
-    return sorted(resumed, key=lambda file: _checkpoint(file.parent))
+    return resumed[:1] if resumed[0].parent.parent == path else sorted(resumed, key=_number)
 
 
-def _last_checkpoint(folder: Path) -> Path | None:
-    states = [
-        file for file in folder.glob(f"checkpoint-*/{STATE}") if _checkpoint(file.parent) >= 0
-    ]
-    return max(states, key=lambda file: _checkpoint(file.parent), default=None)
+def _checkpoints(folder: Path) -> list[Path]:
+    return [file for file in folder.glob(f"checkpoint-*/{STATE}") if _number(file) >= 0]
 
 
-def _checkpoint(folder: Path) -> int:
-    match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-    return int(match[1]) if match else -1
+def _number(file: Path) -> int:
+    """The number of a file's checkpoint; -1 in a folder of another name."""
+    number = file.parent.name.removeprefix("checkpoint-")
+    return int(number) if number.isdigit() else -1
 
 
-def _history(file: Path) -> list[dict[str, Any]]:
-    """The rows, each with a step. LabError if another program wrote the file."""
+def _state(file: Path) -> dict[str, Any]:
+    """The content of a state file, each row with a step. LabError if another program wrote it."""
     check_file(file, f"a {STATE}")
     if file.stat().st_size > MOST_BYTES:
         raise LabError(f"{file}: larger than {MOST_BYTES >> 30} GiB, which no {STATE} is")
@@ -131,4 +109,10 @@ def _history(file: Path) -> list[dict[str, Any]]:
         )
     for row in history:
         row["step"] = parse_int(row.get("step"), str(file))
-    return history
+    return dict(content)
+
+
+def _count(state: Mapping[str, Any], key: str) -> int | None:
+    """A number of steps; None where none is stated."""
+    count = state.get(key)
+    return count if isinstance(count, int) and count > 0 else None

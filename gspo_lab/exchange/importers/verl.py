@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import (
-    Log,
-    LoggedRow,
-    RunSpec,
-    check_file,
-    merge_rows,
-    numbers,
-    parse_int,
-    parse_number,
-)
+from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec, check_file, parse_int
 from gspo_lab.exchange.importers.config import LARGEST, read_config
 from gspo_lab.exchange.importers.tables import LONGEST, entries
 
@@ -40,12 +31,13 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The file of either logger."""
     check_file(path, "verl's JSON Lines or console log")
     with path.open("rb") as file:
-        lines = file.read(1) == b"{"
-    rows = merge_rows(_json(path) if lines else _console(path), str(path))
+        head = file.read(2)
+    is_json = head[:1] == b"{" and head != b"{'"  # a Python dict is a configuration
+    rows = _json(path) if is_json else _console(path)
     hydra = path.parent / HYDRA
     if hydra.is_file():
         return Log("verl", rows, (path, hydra), settings=read_config(hydra))
-    return Log("verl", rows, (path,), settings={} if lines else _shown_config(path))
+    return Log("verl", rows, (path,), settings={} if is_json else _shown_config(path))
 
 
 def _json(path: Path) -> Iterator[LoggedRow]:
@@ -55,7 +47,7 @@ def _json(path: Path) -> Iterator[LoggedRow]:
             raise LabError(
                 f"{where}: not a line of verl's file logger, which has 'step' and 'data'"
             )
-        yield parse_int(entry["step"], where), numbers(data)
+        yield parse_int(entry["step"], where), data
 
 
 def _shown_config(path: Path) -> dict[str, Any]:
@@ -86,14 +78,8 @@ def _console(path: Path) -> Iterator[LoggedRow]:
             if match is None:
                 continue
             empty = False
-            pairs = [PAIR.match(part) for part in match[2].split(" - ")]
-            values = {
-                pair[1]: value
-                for pair in pairs
-                if pair is not None
-                and (inner := WRAPPED.match(pair[2]))
-                and (value := parse_number(inner[1])) is not None
-            }
-            yield int(match[1]), values
+            pairs = (PAIR.match(part) for part in match[2].split(" - "))
+            numbers = ((pair[1], WRAPPED.match(pair[2])) for pair in pairs if pair is not None)
+            yield int(match[1]), {name: number[1] for name, number in numbers if number}
     if empty:
         raise LabError(f"{path}: no line is of verl's form, 'step:N - name:value - ...'")

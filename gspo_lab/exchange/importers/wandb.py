@@ -15,48 +15,56 @@ from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.exchange.importers.base import (
+    STEPS,
     Log,
     LoggedRow,
-    MetricBuffer,
     RunSpec,
     check_file,
-    merge_rows,
-    parse_finite,
+    first_entry,
     parse_int,
     parse_number,
 )
-from gspo_lab.exchange.importers.tables import entries
+from gspo_lab.exchange.importers.tables import column_names, entries
+from gspo_lab.exchange.importers.tables import read as read_table
 
 HEADER = b":W&B"
 BLOCK = 32768
 PIECE = 7
-FULL = 1
-FIRST = 2
-MIDDLE = 3
-LAST = 4
+STARTS = (1, 2)
+CONTINUES = (3, 4)
+ENDS = (1, 4)
+"""Kinds of pieces: 1 a whole record, 2 its first piece, 3 a middle one, 4 the last."""
 DAMAGED = "{file}: cut off or damaged behind record {count}; what stood there is left out"
-STEP = "_step"
-AXES = ("train/global_step", "trainer/global_step", "global_step")
+AXES = ("train/global_step", "trainer/global_step", "global_step", "_step")
 """Usual names of a row's step if no metric has its own axis."""
 BETWEEN = " - "
+BOUNDS = ("__MIN", "__MAX")
 
 
 def runs(path: Path, spec: RunSpec) -> list[str]:
     """One run; for a page's CSV the names in its columns."""
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() != ".csv" or _is_history(path):
         return [""]
     return list(dict.fromkeys(run for run, _ in _named(path).values()))
 
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
-    """The offline run, or one run of a page's CSV."""
+    """The offline run, the history of a run, or one run of a page's CSV."""
     if path.suffix.lower() == ".csv":
-        return Log(spec.program or "wandb", merge_rows(_page(path, run), str(path)), (path,))
+        if _is_history(path):
+            return read_table(path, run, spec)
+        log = Log("wandb", (), (path,))
+        log.rows = _page(path, run, spec, log)
+        return log
     file = _file(path)
-    notes: list[str] = []
-    facts: dict[str, Any] = {}
-    rows = merge_rows(_scalars(file, notes, facts).rows(), str(file))
-    return Log(spec.program or "wandb", rows, (file,), facts.get("version"), facts["config"], notes)
+    log = Log("wandb", (), (file,))
+    log.rows = _scalars(file, log)
+    return log
+
+
+def _is_history(path: Path) -> bool:
+    """Whether a CSV is the history of one run, and not that of a chart's page."""
+    return "_step" in column_names(path)
 
 
 def _file(path: Path) -> Path:
@@ -70,41 +78,37 @@ def _file(path: Path) -> Path:
     return check_file(files[0], "run-*.wandb")
 
 
-def _scalars(file: Path, notes: list[str], facts: dict[str, Any]) -> MetricBuffer:
+def _scalars(file: Path, log: Log) -> Iterator[LoggedRow]:
     """All scalars by the step of their axis: of `define_metric`, else the trainer's, else wandb's.
 
-    Fills `facts`.
+    Fills the log's settings.
     """
     require_package("wandb", "wandb", f"reading {file.name}")
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
 
-    buffer = MetricBuffer(str(file), notes)
-    facts["config"] = {}
+    config: dict[str, Any] = {}
+    log.settings = config
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))
-    for count, data in enumerate(_records(file, notes)):
+    for count, data in enumerate(_records(file, log.notes)):
         try:
             record = Record.FromString(data)
         except DecodeError:
-            notes.append(DAMAGED.format(file=file.name, count=count))
-            break
+            log.notes.append(DAMAGED.format(file=file.name, count=count))
+            return
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
-            config = record.run.config if kind == "run" else record.config
-            facts["config"] |= {
-                name: value
-                for name, value in map(_item, config.update)
-                if name[:1] not in ("", "_")
+            update = record.run.config.update if kind == "run" else record.config.update
+            config |= {
+                name: value for name, value in map(_item, update) if name[:1] not in ("", "_")
             }
-        elif kind == "header":
-            facts["version"] = record.header.version_info.producer.partition("+")[0] or None
         elif kind == "metric":
             axes[record.metric.name or record.metric.glob_name] = record.metric.step_metric
             axis_of = cache(partial(_axis, axes))
         elif kind == "history":
-            _add_row(buffer, dict(map(_item, record.history.item)), axis_of, str(file))
-    return buffer
+            row = dict(map(_item, record.history.item))
+            yield from _rows_by_axis(row, axis_of, file, log)
 
 
 def _item(item: Any) -> tuple[str, Any]:
@@ -116,21 +120,23 @@ def _item(item: Any) -> tuple[str, Any]:
     return item.key or ".".join(item.nested_key), value
 
 
-def _add_row(
-    buffer: MetricBuffer, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str
-) -> None:
-    usual = next(
-        (row[name] for name in (*AXES, STEP) if parse_finite(row.get(name)) is not None), None
-    )
+def _rows_by_axis(
+    row: Mapping[str, Any], axis_of: Callable[[str], str | None], file: Path, log: Log
+) -> Iterator[LoggedRow]:
+    """A row of the history, parted by the steps of its metrics."""
+    step_name, usual = first_entry(row, AXES)
+    by_step: dict[int, dict[str, float]] = {}
     for name, value in row.items():
-        scalar = parse_number(value)
+        number = parse_number(value)
         axis = axis_of(name)
-        if scalar is None or axis is None:
+        if number is None or axis is None:
             continue
         step = row.get(axis, usual)
         if step is None:
-            raise LabError(f"{where}: a row of its history has no step")
-        buffer.add(name, parse_int(step, where), scalar)
+            raise LabError(f"{file}: a row of its history has no step")
+        by_step.setdefault(parse_int(step, str(file)), {})[name] = number
+    log.step_name = log.step_name or step_name
+    yield from by_step.items()
 
 
 def _axis(axes: Mapping[str, str], name: str) -> str | None:
@@ -139,86 +145,91 @@ def _axis(axes: Mapping[str, str], name: str) -> str | None:
     """
     if name.startswith("_") or name in AXES or name in axes.values():
         return None
-    globs = (
-        axis for glob, axis in axes.items() if glob.endswith("*") and name.startswith(glob[:-1])
-    )
-    return axes.get(name) or next(globs, "")
+    for pattern, axis in axes.items():
+        if pattern.endswith("*") and name.startswith(pattern[:-1]) and name not in axes:
+            return axis
+    return axes.get(name, "")
 
 
 def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
     """The records before the first damaged one, which is noted."""
     count = 0
+    content = bytearray()
+    expected: tuple[int, ...] = STARTS
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
             raise LabError(f"{file}: not a file of an offline wandb run")
-        whole = bytearray()
-        begun = False  # a record's first piece may be empty, at the very end of a block
-        for kind, data in _pieces(stream):
-            if kind is None or (kind in (MIDDLE, LAST)) != begun:
-                begun = True
+        while head := _next_head(stream):
+            data = stream.read(int.from_bytes(head[4:6], "little"))
+            checksum = zlib.crc32(head[6:] + data).to_bytes(4, "little")
+            if len(head) < PIECE or checksum != head[:4] or head[6] not in expected:
+                expected = ()
                 break
-            whole += data
-            begun = kind in (FIRST, MIDDLE)
-            if not begun:
+            content += data
+            expected = STARTS if head[6] in ENDS else CONTINUES
+            if head[6] in ENDS:
                 count += 1
-                yield bytes(whole)
-                whole.clear()
-    if begun:
+                yield bytes(content)
+                content.clear()
+    if expected != STARTS:
         notes.append(DAMAGED.format(file=file.name, count=count))
 
 
-def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
-    """Kind and bytes of each piece; the kind is None for an incomplete piece or a wrong
-    checksum.
-    """
-    left = BLOCK - PIECE  # the header lies in the first block
-    while True:
-        if left < PIECE:
-            stream.read(left)
-            left = BLOCK
-        head = stream.read(PIECE)
-        if not head:
-            return
-        length = int.from_bytes(head[4:6], "little")
-        kind = head[6] if len(head) == PIECE else 0
-        data = stream.read(length)
-        sound = (
-            kind in (FULL, FIRST, MIDDLE, LAST) and len(data) == length and length <= left - PIECE
-        )
-        if not sound or zlib.crc32(head[6:7] + data) != int.from_bytes(head[:4], "little"):
-            yield None, b""
-            return
-        yield kind, data
-        left -= PIECE + length
+def _next_head(stream: IO[bytes]) -> bytes:
+    """The checksum, length and kind of the next piece; no head crosses a block's end."""
+    room = BLOCK - stream.tell() % BLOCK
+    stream.read(room if room < PIECE else 0)
+    return stream.read(PIECE)
 
 
 def _named(path: Path) -> dict[str, tuple[str, str]]:
-    """The columns of a page's CSV that are a run's metric: column -> (run, metric)."""
-    _, first = next(entries(path), ("", {}))
-    parts = {name: name.partition(BETWEEN) for name in first}
-    columns = {
-        name: (run, metric)
-        for name, (run, between, metric) in parts.items()
-        if between and not metric.endswith(("__MIN", "__MAX"))
-    }
+    """The columns of a page's CSV that are a run's metric: column -> (run, metric).
+
+    A run's name may hold " - ", so a column is cut at the last one.
+    """
+    columns = {}
+    for name in column_names(path):
+        run, between, metric = name.rpartition(BETWEEN)
+        if between and not name.endswith(BOUNDS):
+            columns[name] = (run, metric)
     if not columns:
-        history = (
-            f"; for a run's history use: gspo-lab import csv {path} ..." if STEP in first else ""
-        )
         raise LabError(
-            f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page{history}"
+            f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page"
         )
     return {name: entry for name, entry in columns.items() if not entry[1].startswith("_")}
 
 
-def _page(path: Path, run: str) -> Iterator[LoggedRow]:
+def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
     """The rows of one run; the first column is the step."""
-    columns = {name: metric for name, (of, metric) in _named(path).items() if of == run}
+    columns = {name: metric for name, (owner, metric) in _named(path).items() if owner == run}
+    axis = spec.map.get("step") or column_names(path)[0]
+    if "step" not in spec.map and axis not in STEPS and "step" not in axis.lower():
+        raise LabError(
+            f"{path}: its axis is '{axis}', not a step: choose Step as the chart's x axis and"
+            " export it again, or name the column of steps: --map step=NAME"
+        )
+    log.step_name = axis
+    rows = 0
+    means = 0
     for where, entry in entries(path):
-        values = {
-            metric: value
-            for name, metric in columns.items()
-            if (value := parse_number(entry[name])) is not None
-        }
-        if values:
-            yield parse_int(next(iter(entry.values())), where), values
+        values = {metric: entry[name] for name, metric in columns.items() if entry.get(name)}
+        if not values:
+            continue
+        rows += 1
+        means += any(_spreads(entry, name) for name in columns)
+        yield parse_int(entry[axis], where), values
+    if 2 * means > rows:
+        raise LabError(
+            f"{path}: '{run}' is a mean over several runs (its __MIN and __MAX differ), and no"
+            " run of one seed: switch off grouping in W&B and export the chart again"
+        )
+    if means:
+        log.notes.append(
+            f"{means} of {rows} rows are means over several steps (__MIN and __MAX differ)"
+        )
+
+
+def _spreads(entry: Mapping[str, Any], name: str) -> bool:
+    """Whether a number stands for several, by the columns of their least and largest."""
+    low, high = (parse_number(entry.get(f"{name}{bound}")) for bound in BOUNDS)
+    return low is not None and high is not None and low < high

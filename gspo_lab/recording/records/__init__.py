@@ -19,11 +19,11 @@ from gspo_lab.recording.records.answer import (
     StoredAnswer,
 )
 from gspo_lab.recording.records.step import RunStatus, StepRecord
-from gspo_lab.recording.records.update import BAND_SCALES, QUANTILES, RULES, UpdateRecord
+from gspo_lab.recording.records.update import BAND_SCALES, REDUCTIONS, RULES, UpdateRecord
 
 __all__ = [
     "BAND_SCALES",
-    "QUANTILES",
+    "REDUCTIONS",
     "ROLLOUT",
     "RULES",
     "AnswerRecord",

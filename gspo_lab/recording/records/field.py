@@ -1,19 +1,30 @@
-"""How a recorded number tells its unit, its meaning, and the weight with which its rows are
-pooled.
+"""How a recorded number tells its unit, its meaning, the weight with which its rows are pooled, and
+the rule by which it is made.
 """
 
 from dataclasses import field
 from typing import Any
 
+from gspo_lab.recording.records.reduction import Reduction
 
-def metric(unit: str, meaning: str, default: Any = None, per: str | None = None) -> Any:
+
+def metric(
+    unit: str,
+    meaning: str,
+    default: Any = None,
+    per: str | None = None,
+    rule: Reduction | None = None,
+) -> Any:
     """A recorded number: its unit, its definition and `per`, the column of the same record that
     counts what it is a mean over. A mean over several rows weighs each row by that column; without
-    one every row counts alike.
+    one every row counts alike. `rule` makes it from a mini-batch's tensors; None: its engine knows
+    the number.
     """
-    return field(default=default, metadata={"unit": unit, "meaning": meaning, "per": per})
+    return field(
+        default=default, metadata={"unit": unit, "meaning": meaning, "per": per, "rule": rule}
+    )
 
 
 def key(meaning: str) -> Any:
     """A field that every record has: part of its place, or always known."""
-    return field(metadata={"unit": "-", "meaning": meaning, "per": None})
+    return field(metadata={"unit": "-", "meaning": meaning, "per": None, "rule": None})

@@ -136,6 +136,10 @@ class StepRecord:
         "mean entropy of the trainer's distribution (temperature applied, top_p not) at response"
         " tokens",
     )
+    entropy_quantiles: list[float | None] | None = metric(
+        "nats",
+        "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of that entropy over response tokens (JSON)",
+    )
     mismatch_k1: float | None = metric(
         "nats/token",
         "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 d includes"

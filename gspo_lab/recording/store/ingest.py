@@ -77,14 +77,15 @@ class IngestReport:
     """Where `rebuild` keeps the damaged database that it has replaced."""
 
 
-def ingest(runs: Path) -> IngestReport:
+def ingest(runs: Path, *, patience_seconds: float | None = None) -> IngestReport:
     """Bring `runs/lab.db` up to date with every run folder. Cheap when nothing is new; safe to call
     at any time.
 
     Raises LabError if the database cannot be written or, after all that can be read has been, if a
-    file cannot be.
+    file cannot be. InUse if another process writes the database longer than the patience; None
+    waits for it.
     """
-    with _alone(runs), writing(database_of(runs)) as connection:
+    with _alone(runs, patience_seconds), writing(database_of(runs)) as connection:
         return _take_in(connection, runs)
 
 
@@ -145,7 +146,7 @@ def _keep(database: Path) -> Path:
 
 
 @contextmanager
-def _alone(runs: Path) -> Iterator[None]:
+def _alone(runs: Path, patience_seconds: float | None = None) -> Iterator[None]:
     """Hold the database's lock, waiting for whoever has it."""
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: run a study first, or say where the runs are")
@@ -153,7 +154,7 @@ def _alone(runs: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(wait_for_lock(lock))
+            stack.enter_context(wait_for_lock(lock, patience_seconds=patience_seconds))
         except OSError as error:
             raise LabError(
                 f"{lock.parent} cannot be written to ({error.strerror}): check who owns it"

@@ -19,7 +19,7 @@ from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.plan.preparation import needs_start
 from gspo_lab.study import Arm, Declaration, Study, load_study
 from gspo_lab.study.declaration import Replicates, differences, identity, same_content
-from gspo_lab.study.overrides import drop_options
+from gspo_lab.study.overrides import drop_options, seed_words
 from gspo_lab.study.tuning_trials import tuned
 
 SHOWN = 4
@@ -175,19 +175,12 @@ def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaratio
         raise LabError(
             f"{original.name} has used seed {first - 1}: no {count} fresh seeds are left beyond it"
         )
-    return replace(
-        original,
-        name=name,
-        seeds=tuple(range(first, first + count)),
-        added=(),
-        arms={arm.name: _with_new_start(arm, first) for arm in original.arms.values()},
+    return original.derive(
+        name,
+        [_with_new_start(arm, first) for arm in original.arms.values()],
+        range(first, first + count),
         replicates=Replicates(original.name, identity(original)),
-        commands=(),
-        created="",
-        edits=(),
-        superseded=(),
-        digest=None,
-        content_digest=None,
+        reference_bands=original.reference_bands,
     )
 
 
@@ -231,15 +224,14 @@ def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[s
     to the original.
     """
     first = drop_options(
-        before.commands[0] if before.commands else (str(place),), "--seeds", "--name"
+        before.commands[0] if before.commands else (str(place),), "--seeds", "--seed", "--name"
     )
     pairs = zip(first[1::2], first[2::2], strict=False)
     options = [word for pair in pairs if not re.match(r"seeds\s*=", pair[1]) for word in pair]
     return (
         *first[:1],
         *options,
-        "--seeds",
-        ",".join(map(str, declared.seeds)),
+        *seed_words(declared.seeds),
         "--name",
         declared.name,
     )

@@ -36,8 +36,8 @@ from gspo_lab.running.progress import ProgressView
 from gspo_lab.study import Arm, Run, Settings, Study
 from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted_keys import flat, under
+from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.presets import PRESETS
-from gspo_lab.training.objectives.ratio_metrics import calibrated_band, clipped_share
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
 
 DROPPED_STEPS = 2
@@ -175,7 +175,7 @@ def advise(
     live: bool = True,
     yes: bool = False,
 ) -> list[Advice] | None:
-    """Run the pilots of each rule under runs/_advice; `share`: the target, else each arm's
+    """Run the pilots of each rule under its folder; `share`: the target, else each arm's
     clip_target.
     """
     preflight(study)
@@ -190,7 +190,7 @@ def advise(
     slots = launcher.slots(next(iter(arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)
-    home = runs / ADVICE / study.name
+    home = runs / study.name / ADVICE
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
@@ -203,9 +203,8 @@ def advise(
             pilots: list[Run] = []
             for rule, arm in arms.items():
                 if (band := _next_band(arm, tried[rule])) is not None:
-                    pilots.append(
-                        pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}")
-                    )
+                    tried_arm = replace(arm, name=f"{rule}-{number}")
+                    pilots.append(pilot(study, tried_arm, band, ADVICE))
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
             new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
             first = [replace(run, until=1) for run in new]

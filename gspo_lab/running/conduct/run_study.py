@@ -22,9 +22,9 @@ from rich.console import Console
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
-from gspo_lab.common.atomic_files import exclusive_lock, read_json
+from gspo_lab.common.atomic_files import exclusive_lock
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import CONDUCTOR_LOCK, STUDY, database_of
+from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.common.states import State
 from gspo_lab.exchange.exporters import target
 from gspo_lab.exchange.exporters.live_export import Mirror
@@ -32,7 +32,13 @@ from gspo_lab.recording.runfolder import RunFolder, begun_arms, launched_folders
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.conduct.run_pilots import find_band, run_pilots
 from gspo_lab.running.conduct.run_tuning import with_chosen_settings
-from gspo_lab.running.conduct.study_lock import archive, declare, save_calibrated_range
+from gspo_lab.running.conduct.study_lock import (
+    announcement,
+    archive,
+    declare,
+    save_calibrated_range,
+    stored_declaration,
+)
 from gspo_lab.running.conduct.worker_pool import (
     WorkerPool,
     WorkItemResult,
@@ -110,15 +116,15 @@ def conduct(
 
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
-    edits = (read_json(home / STUDY) or {}).get("edits")
-    known = len(edits) if isinstance(edits, list) else 0
+    before = stored_declaration(home)
+    edits = 0 if before is None else len(before.edits)
     chosen = with_chosen_settings(study, home, begun, pool)
     if chosen is None:
         return
     study = chosen
     declaration = declare(study, home)
-    for edit in declaration.edits[known:]:
-        pool.console.print(f"noted in {STUDY}: {edit.what}", markup=False, highlight=False)
+    for edit in declaration.edits[edits:]:
+        pool.console.print(announcement(edit), markup=False, highlight=False, soft_wrap=True)
     calibrated = {*begun, *found_bands(study, home)}
     pilots = {
         arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated

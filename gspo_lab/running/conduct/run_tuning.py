@@ -19,7 +19,11 @@ from gspo_lab.common.paths import STUDY, database_of
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence
-from gspo_lab.running.conduct.study_lock import declare
+from gspo_lab.running.conduct.study_lock import (
+    declare,
+    stored_declaration,
+    with_previous_choice,
+)
 from gspo_lab.running.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.study import Declaration, Study
 from gspo_lab.study.tune import Tune
@@ -42,14 +46,8 @@ def with_chosen_settings(
     """
     if study.tune is None or study.tune.chosen:
         return study
-    if begun and (data := read_json(home / STUDY)) is not None:
-        before = Declaration.parse(data, home / STUDY).tune
-        if before is None or before.undecided != study.tune:
-            raise LabError(
-                f"{home} holds runs whose arms chose by another [tune]; start this one beside them"
-                " with --name NEW, or start over with --fresh"
-            )
-        return tuned(study, before)
+    if begun and (before := stored_declaration(home)) is not None:
+        return with_previous_choice(study, before, home)
     declare(study, home)
     trials = trial_study(study)
     folder = home.parent / trials.name

@@ -19,9 +19,17 @@ from gspo_lab.recording.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
 from gspo_lab.study.declaration import Band, locked_of, reference_bands
 from gspo_lab.study.dotted_keys import BAND, differing
+from gspo_lab.study.tuning_trials import tuned
 
 SHOWN = 4
+SEEDS_ADDED = "seeds added: "
 CLAIMS_COUNT = "those declared before the first step are the ones that count"
+
+
+def stored_declaration(home: Path) -> Declaration | None:
+    """What `home`/study.json declares; None without the file."""
+    data = read_json(home / STUDY)
+    return None if data is None else Declaration.parse(data, home / STUDY)
 
 
 def declare(study: Study, home: Path) -> Declaration:
@@ -29,26 +37,61 @@ def declare(study: Study, home: Path) -> Declaration:
 
     LabError if the settings of existing runs would change.
     """
-    data = read_json(home / STUDY)
-    before = None if data is None else Declaration.parse(data, home / STUDY)
+    before = stored_declaration(home)
+    declared = _next_declaration(study, before, home)
+    return declared if declared is before else _write_declaration(declared, home)
+
+
+def _next_declaration(study: Study, before: Declaration | None, home: Path) -> Declaration:
+    """The declaration of this start; `before` itself if it declares nothing new."""
     begun = begun_arms(home)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if before is None or not begun:
         values = {field.name: getattr(study, field.name) for field in fields(Declaration)}
-        declared = Declaration(
-            **values | {"commands": (study.command,), "created": now, "version": __version__}
+        changes = {"commands": (study.command,), "created": now, "version": __version__}
+        return Declaration(**values | changes)
+    _refuse_changes(study, before, begun, home)
+    declared = _add_declared(study, before, begun, now)
+    if declared == before:
+        return before
+    if before.digest != before.content_digest:  # a new digest would hide the edit
+        raise LabError(
+            f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a"
+            " copy, start this study beside it with --name NEW, or start over with --fresh"
         )
-    else:
-        _refuse_changes(study, before, begun, home)
-        declared = _add_declared(study, before, begun, now)
-        if declared == before:
-            return before  # leaves the file unchanged, even if an earlier version wrote it
-        if before.digest != before.content_digest:  # a new digest would hide the edit
-            raise LabError(
-                f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a"
-                " copy, start this study beside it with --name NEW, or start over with --fresh"
-            )
-    return _write_declaration(declared, home)
+    return declared
+
+
+def announced_edits(study: Study, runs: Path) -> list[str]:
+    """What this start would note in study.json, as lines. LabError where it would be refused."""
+    home = runs / study.name
+    before = stored_declaration(home)
+    if before is None or not begun_arms(home):
+        return []
+    chosen = with_previous_choice(study, before, home) if study.tune is not None else study
+    declared = _next_declaration(chosen, before, home)
+    return [announcement(edit) for edit in declared.edits[len(before.edits) :]]
+
+
+def announcement(edit: Edit) -> str:
+    """An edit as the terminal shows it."""
+    note = f"noted in {STUDY}: {edit.what}"
+    if edit.what.startswith(SEEDS_ADDED):
+        note += "; seeds that are added after the first step do not count in the verdict"
+    return note
+
+
+def with_previous_choice(study: Study, before: Declaration, home: Path) -> Study:
+    """The study with the values that its arms chose in earlier trials.
+
+    LabError where they chose by another [tune].
+    """
+    if before.tune is None or study.tune is None or before.tune.undecided != study.tune.undecided:
+        raise LabError(
+            f"{home} holds runs whose arms chose by another [tune]; start this one beside them"
+            " with --name NEW, or start over with --fresh"
+        )
+    return tuned(study, before.tune)
 
 
 def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
@@ -158,7 +201,7 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
 def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) -> Declaration:
     edits = []
     if seeds := tuple(seed for seed in study.seeds if seed not in before.seeds):
-        edits.append(f"seeds added: {', '.join(map(str, seeds))}")
+        edits.append(f"{SEEDS_ADDED}{', '.join(map(str, seeds))}")
     if added := [name for name in study.arms if name not in before.arms]:
         edits.append(f"arms added: {', '.join(added)}")
     arms: dict[str, Arm] = dict(before.arms)
@@ -190,6 +233,12 @@ def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) 
     if study.question != before.question:
         edits.append(f"question, was: {before.question}")
     if (names := study.verdict.names) != before.verdict.names:
+        if before.verdict.names is not None:
+            raise LabError(
+                f"verdict.names was {format_value(before.verdict.names)} before the first step and"
+                " stands in the answer, so it cannot change; give the study another name with"
+                " --name NEW"
+            )
         edits.append(f"verdict.names, was: {format_value(before.verdict.names)}")
     commands = (
         before.commands

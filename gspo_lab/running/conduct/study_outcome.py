@@ -14,23 +14,19 @@ from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.answer import StudyAnswer
 from gspo_lab.analysis.findings.clip_fractions import NO_CLIP, clips
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, outcomes
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source, average, runs, summarise
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, REWARD
 from gspo_lab.common.paths import database_of
+from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import Exit, State
 from gspo_lab.common.text import MINUS, signed
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report.words import (
-    answer_to_json,
-    decided_sentences,
-    flags,
-    lines,
-    sentence,
-    sentences,
-)
 from gspo_lab.running.conduct.worker_pool import WorkItemResult
 from gspo_lab.study import Study
 
@@ -101,7 +97,7 @@ class StudyOutcome:
         """Plain data, as `gspo-lab run --json` prints it."""
         arms = [vars(arm) for arm in self.arms]
         texts = {
-            "answer": answer_to_json(self.answer),
+            "answer": self.answer.to_json(),
             "report": None if self.report is None else str(self.report),
         }
         values = {key: value for key, value in vars(self).items() if key != "details"}
@@ -116,7 +112,7 @@ class StudyOutcome:
     @property
     def verdict_text(self) -> str:
         """The answer and its details as one text."""
-        return "\n".join([*lines(self.answer), *self.details])
+        return "\n".join([*self.answer.lines, *self.details])
 
 
 def outcome(
@@ -190,7 +186,7 @@ def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
     verdicts = list(verdicts_of(source).values())
     if not verdicts:
         return [
-            *([] if answered.why else decided_sentences(decided)),
+            *([] if answered.why or answered.verdicts else decided_sentences(decided)),
             *sentences(decided.described),
         ]
     out = []

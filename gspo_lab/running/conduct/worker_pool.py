@@ -181,6 +181,7 @@ class WorkerPool:
                 self._follow(_Active(item, process, None))
         try:
             while waiting or self._active:
+                self._require_folder()
                 count = self.interrupts  # read once: it may grow meanwhile
                 if count > obeyed:
                     waiting.clear()
@@ -199,6 +200,13 @@ class WorkerPool:
         return len(results) == len(items) and all(
             result.state is State.FINISHED for result in results
         )
+
+    def _require_folder(self) -> None:
+        if not self.runs.is_dir():
+            raise LabError(
+                f"{self.runs} was moved or deleted while the study ran: the workers stop, and the"
+                " same command with --runs FOLDER resumes where it is now"
+            )
 
     def ingest(self) -> None:
         """Write all new journal lines into the database."""

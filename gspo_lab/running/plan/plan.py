@@ -215,8 +215,8 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     settings = next(iter(study.arms.values())).settings
     slots, missing = _slots(study, settings.device, on, jobs)
     planned = plan_of(study, runs, slots)
-    basis = "; ".join([*missing, planned.basis])
-    return replace(planned, basis=basis, obstacle=blocker(study))
+    obstacles = [text for text in (missing, blocker(study)) if text is not None]
+    return replace(planned, obstacle="; ".join(obstacles) or None)
 
 
 def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
@@ -294,17 +294,14 @@ def _paces(study: Study, runs: Path, tasks: "_Tasks", *, on_gpu: bool) -> dict[s
     return paces
 
 
-def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
-    """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a
-    word about it.
-    """
+def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], str | None]:
+    """The workers' slots. If the GPU is missing, slots of one GPU and what is missing."""
     try:
-        return slots_of(on, make_launcher(on, jobs, study.launch.options), device), []
-    except LabError:
+        return slots_of(on, make_launcher(on, jobs, study.launch.options), device), None
+    except LabError as error:
         if on != LOCAL or not device.startswith("cuda") or visible_gpus():
             raise
-        slots = [Slot("gpu", "0", {}) for _ in range(jobs or 1)]
-        return slots, ["for one GPU, of which there is none here"]
+        return [Slot("gpu", "0", {}) for _ in range(jobs or 1)], str(error)
 
 
 class _Tasks:

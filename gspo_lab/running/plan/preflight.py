@@ -34,9 +34,6 @@ from gspo_lab.training.models.wording import options_for
 from gspo_lab.training.objectives.losses import loss_of
 from gspo_lab.training.samplers import check_sampler
 
-GRADER_SECONDS = 10.0
-"""A user's grader that has not graded a few short answers by then hangs."""
-
 
 def check(study: Study, *, data: bool = True) -> None:
     """Build every task and read every model of all arms and candidates, so that mistakes show
@@ -141,7 +138,7 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
     failures: dict[str, str] = {}
     for name, options in _tables(study, study.arms.values()).values():
         custom = name not in failures and isinstance(build_task(name, options, base), Custom)
-        if custom and (failure := first_failure(name, options, base, GRADER_SECONDS)):
+        if custom and (failure := first_failure(name, options, base)):
             failures[name] = failure
     known = ModelFacts(
         moe={name: answer for name, answer in moe.items() if answer is not None},

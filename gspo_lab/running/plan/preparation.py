@@ -11,8 +11,8 @@ from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import BANDS, PILOTS, STARTS, STUDY
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
-from gspo_lab.study import Arm, Declaration, Run, Settings, Study, digest, flat
-from gspo_lab.study.declaration import Band, reference_bands
+from gspo_lab.study import Arm, Declaration, Run, Study, digest, flat
+from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.tuning_trials import trial_study
 from gspo_lab.tasks import task_key
@@ -101,32 +101,23 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
         ) from error
 
 
-def pilot(
-    study: Study,
-    arm: Arm,
-    band: Band | None = None,
-    place: str | None = None,
-    name: str | None = None,
-) -> Run:
+def pilot(study: Study, arm: Arm, band: Band | None = None, folder: str = PILOTS) -> Run:
     """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio
-    recorded. `place` and `name` are where it lies instead of the study's own pilots."""
-    data = arm.settings.model_dump(mode="json")
+    recorded.
+    """
     preset = PRESETS[arm.settings.objective.preset]
     low, high = band or (preset.clip_low, preset.clip_high)
-    data["objective"] |= {"clip": "fixed", "clip_low": low, "clip_high": high}
-    data["record"] |= {"detail_every": 1, "token_detail": True}
-    settings = Settings.model_validate({**data, "steps": PILOT_STEPS, "bench": []})
-    bands = reference_bands([settings])
-    seed = FIRST_SEED + study.seeds[0]
-    return Run(
-        place or f"{study.name}/{PILOTS}",
-        name or arm.name,
-        seed,
-        settings,
-        arm.declared,
-        bands,
-        str(study.base),
-    )
+    overrides = {
+        "objective.clip": "fixed",
+        "objective.clip_low": low,
+        "objective.clip_high": high,
+        "record.detail_every": 1,
+        "record.token_detail": True,
+        "steps": PILOT_STEPS,
+        "bench": [],
+    }
+    (run,) = study.derive(folder, [arm], [FIRST_SEED + study.seeds[0]], overrides).runs()
+    return run
 
 
 def settings_digest(arm: Arm) -> str:

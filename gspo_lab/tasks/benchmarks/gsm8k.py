@@ -5,24 +5,25 @@ train on.
 import functools
 import re
 from collections.abc import Sequence
-from decimal import Decimal
+from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import published_benchmark as published
 from gspo_lab.tasks.benchmarks.datasets import GSM8K, find_files
+from gspo_lab.tasks.benchmarks.final_answers import (
+    NoAnswer,
+    Unclosed,
+    last_box,
+    read_number,
+    without_thinking,
+)
 from gspo_lab.tasks.pools import known_split
 
 MARK = "####"
-LONGEST = 100
 STEMS = {"train": ("gsm8k_train",), "held-out": ("gsm8k_test", "gsm8k")}
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
-_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
-_AROUND = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}|\\[!,;: ]|\\%|[$%*\\{}]")
-_SENTENCE = re.compile(
-    r"(?:.*=)?\s*(?P<number>[-+]?[0-9.,]*[0-9][0-9.,]*)\s*[A-Za-z ./]*", re.DOTALL
-)
 
 
 class Gsm8k(published.Published):
@@ -33,7 +34,7 @@ class Gsm8k(published.Published):
     """
 
     name = "gsm8k"
-    grader = "gsm8k-number/2"
+    grader = "gsm8k-number/3"
     prompt_version = published.PROMPT_VERSION
     # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
     defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)
@@ -69,43 +70,22 @@ class Gsm8k(published.Published):
 
     def stated(self, answer: str) -> str:
         """What stands in the last box or behind the last mark, whichever comes later."""
-        text = published.spoken(answer)
-        marked = text.rfind(MARK)
-        behind = text[marked + len(MARK) :] if marked >= 0 else text
+        text = without_thinking(answer)
+        _, mark, last = text.rpartition(MARK)
         try:
-            return published.last_box(behind)
-        except published.NoAnswer as error:
-            if marked < 0 or isinstance(error, published.Unclosed):
+            return last_box(last)
+        except NoAnswer as error:
+            if not mark or isinstance(error, Unclosed):
                 raise
-        line = behind.strip().partition("\n")[0]
+        line = last.strip().partition("\n")[0]
         if not line:
-            raise published.NoAnswer(f"nothing behind {MARK}")
+            raise NoAnswer(f"nothing behind {MARK}")
         return line
 
     def judged(self, problem: Problem, stated: str) -> Grade:
-        """Compared as numbers:
-
-        `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18.
-        """
-        return published.compared(
-            stated, read_number(stated), Decimal(problem.reference), "number", LONGEST
-        )
-
-
-def read_number(text: str) -> Decimal | None:
-    """The one number that `text` states, its thousands commas removed; None where it states
-    none.
-    """
-    if len(text) > LONGEST:
-        return None
-    text = _AROUND.sub(
-        lambda font: font[1] or "", text.replace("{,}", ",").replace("−", "-")
-    ).strip()
-    stated = _SENTENCE.fullmatch(text)
-    number = (stated["number"] if stated else text).rstrip(".,")
-    if not _NUMBER.fullmatch(number) or not any(character.isdigit() for character in number):
-        return None
-    return Decimal(number.replace(",", ""))
+        """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal."""
+        gold = Fraction(problem.reference)
+        return published.compared(stated, read_number(stated), gold, "number")
 
 
 def _problem(name: str, item: published.DatasetProblem) -> Problem:
@@ -113,5 +93,6 @@ def _problem(name: str, item: published.DatasetProblem) -> Problem:
     value = read_number(gold)
     if not mark or value is None:
         raise LabError(f"{item.where}: the answer must end in '{MARK} NUMBER'")
-    shown = _CALCULATOR.sub("", steps).rstrip()
-    return Problem(name, published.prompt(item.problem), str(value), f"{shown}\n\\boxed{{{value}}}")
+    explained = _CALCULATOR.sub("", steps).rstrip()
+    demonstration = f"{explained}\n\\boxed{{{value}}}"
+    return Problem(name, published.prompt(item.problem), str(value), demonstration)

@@ -1,8 +1,10 @@
 """MATH-500: 500 problems of the MATH test set (arXiv 2305.20050), whose answers are expressions.
 
-math-verify compares them in a process of its own that can be killed. A comparison is bounded by CPU
-time, so that a loaded machine changes no verdict, and by wall time far beyond, so that nothing can
-hang.
+Numbers are compared as for AIME and GSM8K, everything else by math-verify. What is done here to
+what it reads, and after it, is in docs/reference/benchmarks.md.
+
+math-verify runs in a process of its own that can be killed. A comparison is bounded by CPU time, so
+that a loaded machine changes no verdict, and by wall time far beyond, so that nothing can hang.
 """
 
 import contextlib
@@ -23,11 +25,13 @@ from typing import Any
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import MATH500, find_files
+from gspo_lab.tasks.benchmarks.final_answers import plain_characters, read_number
 from gspo_lab.tasks.benchmarks.published_benchmark import (
     PROMPT_VERSION,
     Published,
     prompt,
     read_items,
+    shown,
 )
 
 VERSION = "0.9.0"
@@ -182,7 +186,7 @@ def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
         # Its own timeouts are alarms, which a long call in C outlasts: the kernel's limit stands in
         # for them.
         expressions: list[Any] = parse(
-            f"\\boxed{{{text}}}",
+            f"\\boxed{{{rewritten(text)}}}",
             extraction_config=boxed,
             fallback_mode="no_fallback",
             parsing_timeout=None,
@@ -191,11 +195,18 @@ def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
 
     def compared(gold: str, answer: str) -> str:
         try:
-            if not (right := read(gold)):
+            right = read(gold)
+            if not right:
                 return "gold"
-            if not (stated := read(answer)):
+            stated = read(answer)
+            if not stated:
                 return "answer"
-            return "equal" if verify(right, stated, timeout_seconds=None) else "differs"
+            if same_set(right[0], stated[0]):
+                return "equal"
+            if not verify(right, stated, timeout_seconds=None):
+                return "differs"
+            percent = "%" in gold + answer
+            return "equal" if percent or close(right[0], stated[0]) else "differs"
         except MemoryError:
             return "memory"
 
@@ -209,12 +220,120 @@ def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
         reply = compared(*pair)
 
 
-SHOWN = 120
-LONGEST = 1_000
-"""Characters of a box beyond which it is wrong unseen: the longest gold of the 500 has 53."""
+REWRITTEN = (
+    (re.compile(r"\*\*|`|\\!"), ""),
+    (
+        re.compile(r"\\varnothing|\\text\{\s*(?:no (?:real )?solutions?|empty set)\s*\}"),
+        r"\\emptyset",
+    ),
+    (re.compile(r"\\mathrm\{\s*([a-zA-Z])\s*\}"), r"\1"),
+    (re.compile(r"\\sqrt\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (
+        re.compile(
+            r"\\(?:left)?\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid|\||:)(.*?)"
+            r"(?:\\right)?\\\}"
+        ),
+        r"\1",
+    ),
+)
+"""What math-verify does not read, and what it reads instead: stars of Markdown, other signs of the
+empty set, upright letters, roots with brackets, sets given by a condition.
+"""
+CLOSE = 2e-6
+"""Numbers that math-verify calls equal differ by at most this share: it rounds to six places, so
+that it takes any two tiny numbers for equal.
+"""
+
+
+def rewritten(text: str) -> str:
+    """The LaTeX in forms that math-verify reads."""
+    text = plain_characters(text) or text
+    for pattern, replacement in REWRITTEN:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def same_set(gold: Any, answer: Any) -> bool:
+    """Whether one is a set of numbers and the other the inequalities of one variable that state it.
+
+    math-verify accepts an interval for an inequality, and not the reverse.
+    """
+    gold_set = _as_set(gold)
+    answer_set = _as_set(answer)
+    return gold_set is not None and gold_set == answer_set and type(gold) is not type(answer)
+
+
+def _as_set(expression: Any) -> Any:
+    """The numbers that a set or inequalities of one variable name; None for anything else."""
+    from sympy import And, FiniteSet, Or, Set
+    from sympy.core.relational import Relational
+
+    if isinstance(expression, FiniteSet):
+        conditions = list(expression)
+        if not all(isinstance(condition, Relational | And) for condition in conditions):
+            return None
+        expression = Or(*conditions)
+    if isinstance(expression, Set):
+        return expression
+    if not isinstance(expression, Relational | And | Or) or len(expression.free_symbols) != 1:
+        return None
+    try:
+        return expression.as_set()
+    except MemoryError:
+        raise
+    except Exception:  # sympy raises many kinds for what it cannot solve
+        return None
+
+
+def close(gold: Any, answer: Any) -> bool:
+    """Whether no number within the two differs by more than a share of `CLOSE`.
+
+    What has no value, or another form, is left to math-verify.
+    """
+    from sympy import Basic, Expr
+
+    if not isinstance(gold, Basic) or not isinstance(answer, Basic):
+        return True
+    if isinstance(gold, Expr) and isinstance(answer, Expr) and gold.is_number and answer.is_number:
+        return _close_numbers(gold, answer)
+    parts = gold.args
+    if type(gold) is not type(answer) or len(parts) != len(answer.args) or gold.free_symbols:
+        return True
+    return all(close(*pair) for pair in zip(parts, answer.args, strict=True))
+
+
+def _close_numbers(gold: Any, answer: Any) -> bool:
+    try:
+        difference = abs((gold - answer).evalf(20))
+        largest = max(abs(gold.evalf(20)), abs(answer.evalf(20)))
+        return bool(difference <= CLOSE * largest)
+    except MemoryError:
+        raise
+    except Exception:  # sympy raises many kinds for what has no value, as an infinity
+        return True
 
 
 _TEXT = re.compile(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}")
+_NO_LETTERS = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\s*\{[^{}]*\}|\\[a-zA-Z]+")
+
+
+def other_case(gold: str, answer: str) -> bool:
+    """Whether a letter is capital in one expression and small in the other: `3R^2` and `3r^2`.
+
+    A word alone has no case: `(C)` and `c` are one choice.
+    """
+    gold_letters = set(re.findall("[a-zA-Z]", _NO_LETTERS.sub(" ", gold)))
+    answer_letters = set(re.findall("[a-zA-Z]", _NO_LETTERS.sub(" ", answer)))
+    if re.fullmatch(r"\W*[a-zA-Z]+\W*", gold):
+        return False
+    for letter in gold_letters ^ answer_letters:
+        if letter.swapcase() in gold_letters | answer_letters:
+            return True
+    return False
+
+
+MAX_CHARACTERS = 1_000
+"""A longer box is wrong unseen: the longest gold of the 500 has 53."""
 
 
 class Math500(Published):
@@ -225,7 +344,7 @@ class Math500(Published):
     """
 
     name = "math500"
-    grader = f"math-verify-{VERSION}+last-box/1"
+    grader = f"math-verify-{VERSION}+last-box/2"
     prompt_version = PROMPT_VERSION
     # No paper on GSPO asks it; sampling is Qwen3's when thinking.
     defaults = Defaults(samples=4, temperature=0.6, top_p=0.95, max_tokens=32_768)
@@ -241,7 +360,7 @@ class Math500(Published):
         files = find_files(self.name, [self.name], MATH500, self.data)
         items = read_items(self.name, files, MATH500.rows, self.enough)
         for item in items:
-            if len(item.gold) > LONGEST or item.gold.count("{") != item.gold.count("}"):
+            if len(item.gold) > MAX_CHARACTERS or item.gold.count("{") != item.gold.count("}"):
                 raise LabError(f"{item.where}: the gold {item.gold!r:.60} is not an expression")
         return tuple(
             Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items
@@ -250,18 +369,38 @@ class Math500(Published):
     def judged(self, problem: Problem, stated: str) -> Grade:
         """An answer that cannot be compared within the bounds of `Expressions` is wrong; a failure
         of the grader's own (the gold cannot be read, the process cannot be started) is an error."""
-        shown = " ".join(stated.split())[:SHOWN]
+        extracted = shown(stated)
         if _bare(stated) == _bare(problem.reference):
-            return Grade(1.0, True, shown, "the same text as the reference")
-        if len(stated) > LONGEST:
-            return Grade(0.0, False, shown, f"{len(stated)} characters in the box")
+            return Grade(1.0, True, extracted, "the same text as the reference")
+        if len(stated) > MAX_CHARACTERS:
+            return Grade(0.0, False, extracted, f"{len(stated)} characters in the box")
+        equal = _equal_numbers(problem.reference, stated)
         try:
-            equal = self.expressions.equal(problem.reference, stated)
+            if equal is None:
+                equal = not other_case(problem.reference, stated) and self.expressions.equal(
+                    problem.reference, stated
+                )
         except Undecided as error:
-            return Grade(0.0, False, shown, str(error))
+            return Grade(0.0, False, extracted, str(error))
         except WorkerFailed as error:
-            return Grade(None, None, shown, error=str(error))
-        return Grade(float(equal), equal, shown, "equal to the reference" if equal else "differs")
+            return Grade(None, None, extracted, error=str(error))
+        reason = "equal to the reference" if equal else "differs"
+        return Grade(float(equal), equal, extracted, reason)
+
+
+def _equal_numbers(gold: str, stated: str) -> bool | None:
+    """Whether two plain numbers are equal; None where math-verify compares them.
+
+    It compares unequal ones, because it allows for rounding and for per cent, but not those with a
+    word that multiplies, which it leaves out.
+    """
+    gold_number = read_number(gold)
+    number = read_number(stated)
+    if gold_number is None or number is None:
+        return None
+    if gold_number.value == number.value:
+        return True
+    return False if number.scaled or gold_number.scaled else None
 
 
 def _bare(text: str) -> str:

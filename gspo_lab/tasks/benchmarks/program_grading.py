@@ -20,13 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gspo_lab.tasks.base import Defaults, Grade, choice
+from gspo_lab.tasks.benchmarks.final_answers import NoAnswer, without_thinking
 from gspo_lab.tasks.benchmarks.output_comparison import (
     RULES,
     ComparisonRule,
     output_rule,
     value_rule,
 )
-from gspo_lab.tasks.benchmarks.published_benchmark import NoAnswer, Published, spoken
+from gspo_lab.tasks.benchmarks.published_benchmark import Published
 from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed
 
 FENCE = "```"
@@ -76,7 +77,7 @@ def extract_program(answer: str) -> str:
 
     NoAnswer where there are fewer than two, or nothing between them.
     """
-    lines = spoken(answer).split("\n")
+    lines = without_thinking(answer).split("\n")
     fences = [place for place, line in enumerate(lines) if FENCE in line]
     if len(fences) < 2:
         raise NoAnswer("no program between two lines with ```")

@@ -6,30 +6,40 @@ is an error, never a skipped row.
 """
 
 import functools
-import itertools
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.benchmarks.datasets import DataFile, DatasetRow, digest, rows
+from gspo_lab.tasks.benchmarks.final_answers import (
+    NoAnswer,
+    Number,
+    last_box,
+    without_thinking,
+)
 from gspo_lab.tasks.pools import known_split
 
+SHOWN_CHARACTERS = 120
+"""Of what an answer states, a grade shows so much."""
 
-def compared(stated: str, value: object, gold: object, kind: str, most: int) -> Grade:
-    """The grade of a `value` that was read from `stated`, of which `most` characters are shown;
-    None: there is none.
-    """
-    shown = " ".join(stated.split())[:most]
-    if value is None:
-        return Grade(0.0, False, shown, f"not a {kind}: {shown!r}")
-    right = value == gold
-    return Grade(
-        float(right), right, shown, "equal to the reference" if right else f"differs: {value}"
-    )
+
+def shown(stated: str) -> str:
+    """The beginning of what an answer states, in one line."""
+    return " ".join(stated.split())[:SHOWN_CHARACTERS]
+
+
+def compared(stated: str, number: Number | None, gold: Fraction, kind: str) -> Grade:
+    """The grade of the `number` that was read in `stated`; None: there is none of this `kind`."""
+    extracted = shown(stated)
+    if number is None:
+        return Grade(0.0, False, extracted, f"not a {kind}: {extracted!r}")
+    if number.value == gold:
+        return Grade(1.0, True, extracted, "equal to the reference")
+    return Grade(0.0, False, extracted, f"differs: {number}")
 
 
 class Published(Task, ABC):
@@ -85,7 +95,7 @@ class Published(Task, ABC):
 
         NoAnswer where there is none.
         """
-        return last_box(spoken(answer))
+        return last_box(without_thinking(answer))
 
     @abstractmethod
     def judged(self, problem: Problem, stated: str) -> Grade:
@@ -113,96 +123,12 @@ class Published(Task, ABC):
 
 PROMPT_VERSION = "boxed/1"
 
-OPENING = ("\\boxed", "\\fbox")
-DEEPEST = 8
-"""Boxes around a box that are looked at."""
-
-_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-_SPACE = re.compile(r"\s*")
-
-
-class NoAnswer(ValueError):
-    """A response that holds no answer to compare; the message says why, as the grade's reason."""
-
-
-class Unclosed(NoAnswer):
-    """The last box is opened and never closed: whatever came before it was not the last word."""
-
-    def __init__(self) -> None:
-        super().__init__("the last box is not closed")
-
 
 def prompt(problem: str) -> str:
     r"""The problem and one sentence that asks for steps and a boxed answer, as the cards of Qwen's
     models ask.
     """
     return f"{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
-
-
-def spoken(response: str) -> str:
-    """The response behind its thinking; NoAnswer where the thinking does not end."""
-    _thought, closed, after = response.rpartition("</think>")
-    if "<think>" in after:
-        raise NoAnswer("the thinking does not end")
-    return after if closed else response
-
-
-def last_box(text: str) -> str:
-    r"""The content of the last complete box, the outermost where boxes are nested.
-
-    An empty `\boxed{}` repeats the instruction and is passed over. NoAnswer without a box, Unclosed
-    where the last one is not closed.
-    """
-    openings = _openings(text)
-    for inside in openings:
-        stop = closing_brace(text, inside)
-        if stop is None:
-            raise Unclosed
-        if text[inside:stop].strip():
-            break
-    else:
-        raise NoAnswer("no complete box")
-    for outer in itertools.islice(openings, DEEPEST):
-        outer_stop = closing_brace(text, outer)
-        if outer_stop is None or outer_stop <= stop:
-            break
-        inside = outer
-        stop = outer_stop
-    return text[inside:stop]
-
-
-def _openings(text: str) -> Iterator[int]:
-    """Where the content of each box begins, from the last one to the first; Unclosed where the text
-    ends before it.
-
-    Searched from the end, because there the answer is; a word without a brace is prose.
-    """
-    places = {word: text.rfind(word) for word in OPENING}
-    while max(places.values()) >= 0:
-        word = max(places, key=lambda opening: places[opening])
-        start = places[word]
-        places[word] = text.rfind(word, 0, places[word])
-        blank = _SPACE.match(text, start + len(word))
-        assert blank is not None
-        if blank.end() == len(text):
-            raise Unclosed
-        if text[blank.end()] == "{":
-            yield blank.end() + 1
-
-
-def closing_brace(text: str, inside: int) -> int | None:
-    """Where the brace stands that closes the one before `inside`, braces behind a backslash left
-    out; None: nowhere.
-    """
-    depth = 1
-    for brace in _BRACES.finditer(text, inside):
-        if brace.group() == "{":
-            depth += 1
-        elif brace.group() == "}":
-            depth -= 1
-            if depth == 0:
-                return brace.start()
-    return None
 
 
 IDS = ("unique_id", "question_id", "problem_idx", "id")

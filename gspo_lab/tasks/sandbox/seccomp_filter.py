@@ -18,107 +18,121 @@ from gspo_lab.common.errors import LabError
 Numbers = dict[str, tuple[int | None, int | None]]
 """Call -> its number on x86-64 and on aarch64; None where there is none."""
 
-REFUSED: Numbers = {
-    # other processes
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
-    "setpriority": (141, 140),
-    "sched_setaffinity": (203, 122),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274),
-    "ioprio_set": (251, 30),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    # sockets; a pair of connected ones stays allowed, but for datagrams
-    "socket": (41, 198),
-    # memory and messages that outlive a process or that no limit counts
-    "vmsplice": (278, 75),
-    "tee": (276, 77),
-    "setsockopt": (54, 208),  # a socket may hold as much as it was made for
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semtimedop": (220, 192),
-    "semctl": (66, 191),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "mq_notify": (244, 184),
-    "mq_getsetattr": (245, 185),
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    # what the whole machine shares: locks on its files, its count of asynchronous requests
-    "flock": (73, 32),
-    "io_setup": (206, 0),
-    "io_submit": (209, 2),
-    # wide doors into the kernel
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "seccomp": (317, 277),
-    "fanotify_init": (300, 262),
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    "personality": (135, 92),
-    "modify_ldt": (154, None),
-    "uselib": (134, None),
-    "lookup_dcookie": (212, 18),
-    # namespaces and mounts
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "chroot": (161, 51),
-    "pivot_root": (155, 41),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "move_mount": (429, 429),
-    "open_tree": (428, 428),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    # the machine
-    "acct": (163, 89),
-    "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "clock_settime": (227, 112),
-    "settimeofday": (164, 170),
-    "delete_module": (176, 106),
-    "finit_module": (313, 273),
-    "init_module": (175, 105),
-    "ioperm": (173, None),
-    "iopl": (172, None),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "reboot": (169, 142),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "vhangup": (153, 58),
-}
+
+def _numbers(table: str) -> Numbers:
+    """The calls in a table of lines `NAME X86_64 AARCH64`."""
+    rows = (line.partition("#")[0].split() for line in table.splitlines())
+    return {
+        row[0]: (
+            None if row[1] == "-" else int(row[1]),
+            None if row[2] == "-" else int(row[2]),
+        )
+        for row in rows
+        if row
+    }
+
+
+REFUSED = _numbers("""
+# other processes
+ptrace 101 117
+process_vm_readv 310 270
+process_vm_writev 311 271
+process_madvise 440 440
+process_mrelease 448 448
+kcmp 312 272
+pidfd_getfd 438 438
+setpriority 141 140
+sched_setaffinity 203 122
+sched_setscheduler 144 119
+sched_setparam 142 118
+sched_setattr 314 274
+ioprio_set 251 30
+migrate_pages 256 238
+move_pages 279 239
+# sockets; a pair of connected ones stays allowed, but for datagrams
+socket 41 198
+# memory and messages that outlive a process or that no limit counts
+vmsplice 278 75
+tee 276 77
+setsockopt 54 208  # a socket may hold as much as it was made for
+memfd_create 319 279
+memfd_secret 447 447
+shmget 29 194
+shmat 30 196
+shmctl 31 195
+msgget 68 186
+msgsnd 69 189
+msgrcv 70 188
+msgctl 71 187
+semget 64 190
+semop 65 193
+semtimedop 220 192
+semctl 66 191
+mq_open 240 180
+mq_unlink 241 181
+mq_notify 244 184
+mq_getsetattr 245 185
+keyctl 250 219
+add_key 248 217
+request_key 249 218
+# what the whole machine shares: locks on its files, its count of asynchronous requests
+flock 73 32
+io_setup 206 0
+io_submit 209 2
+# wide doors into the kernel
+bpf 321 280
+perf_event_open 298 241
+userfaultfd 323 282
+io_uring_setup 425 425
+io_uring_enter 426 426
+io_uring_register 427 427
+seccomp 317 277
+fanotify_init 300 262
+inotify_init 253 -
+inotify_init1 294 26
+personality 135 92
+modify_ldt 154 -
+uselib 134 -
+lookup_dcookie 212 18
+# namespaces and mounts
+unshare 272 97
+setns 308 268
+chroot 161 51
+pivot_root 155 41
+mount 165 40
+umount2 166 39
+move_mount 429 429
+open_tree 428 428
+fsopen 430 430
+fsconfig 431 431
+fsmount 432 432
+fspick 433 433
+mount_setattr 442 442
+name_to_handle_at 303 264
+open_by_handle_at 304 265
+# the machine
+acct 163 89
+adjtimex 159 171
+clock_adjtime 305 266
+clock_settime 227 112
+settimeofday 164 170
+delete_module 176 106
+finit_module 313 273
+init_module 175 105
+ioperm 173 -
+iopl 172 -
+kexec_file_load 320 294
+kexec_load 246 104
+quotactl 179 60
+quotactl_fd 443 443
+reboot 169 142
+sethostname 170 161
+setdomainname 171 162
+swapoff 168 225
+swapon 167 224
+syslog 103 116
+vhangup 153 58
+""")
 
 BY_ARGUMENT: dict[str, tuple[int, int]] = {
     "clone": (56, 220),

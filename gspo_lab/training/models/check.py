@@ -279,10 +279,7 @@ EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "em
 """How families end the name of the token embedding, [rows, width]."""
 
 JSON_BYTES = 1 << 28
-HEADER_BYTES = 100_000_000
-"""The largest file of JSON that is read (a tokenizer's is a tenth of that), and the header that
-safetensors allows.
-"""
+"""The largest file of JSON that is read; a tokenizer's is a tenth of that."""
 
 AGAIN = "copy or download it again"
 
@@ -309,6 +306,7 @@ def check_folder(folder: Path) -> None:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """A model folder's config.json, or LabError."""
+    _refuse_adapter(folder)
     path = folder / "config.json"
     if not path.is_file():
         _refuse_gguf(folder)
@@ -346,33 +344,45 @@ def _weights(folder: Path) -> Tensors | None:
         )
     if not path.name.endswith(".index.json"):
         return _tensors(path)
-    shards = read_json_object(path, "an index of weight files").get("weight_map")
-    if (
-        not isinstance(shards, dict)
-        or not shards
-        or not all(isinstance(shard, str) for shard in shards.values())
-    ):
+    file_of: Any = read_json_object(path, "an index of weight files").get("weight_map")
+    files = sorted(set(map(str, file_of.values()))) if isinstance(file_of, dict) else []
+    if not files:
         raise LabError(f"{path} cannot be read as an index of weight files; {AGAIN}")
-    files = sorted(set(shards.values()))
     missing = [file for file in files if not (folder / file).is_file()]
     if missing:
         raise LabError(
             f"{len(missing)} of {len(files)} weight files are missing in {folder}, first"
             f" {missing[0]}"
         )
-    held = {file: _tensors(folder / file) for file in files}
-    for name, file in shards.items():
-        tensors = held[file]
-        if tensors is not None and name not in tensors:
-            raise LabError(
-                f"{folder / file} lacks the tensor {name}, which the index says it holds; {AGAIN}"
-            )
-    known = [tensors for tensors in held.values() if tensors is not None]
-    return (
-        {name: shape for shapes in known for name, shape in shapes.items()}
-        if len(known) == len(held)
-        else None
-    )
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        tensors = _tensors(folder / file)
+        if tensors is None:
+            return None
+        for name in file_of:
+            if file_of[name] == file and name not in tensors:
+                raise LabError(
+                    f"{folder / file} lacks the tensor {name}, which the index says it holds;"
+                    f" {AGAIN}"
+                )
+        shapes.update(tensors)
+    return shapes
+
+
+def _refuse_adapter(folder: Path) -> None:
+    """LabError for an adapter of PEFT.
+
+    transformers would load the adapter's base, wherever that is.
+    """
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        base = read_json_object(adapter, "a PEFT configuration").get("base_model_name_or_path")
+        raise LabError(
+            f"{folder} is an adapter of '{base}', not a model: merge it first, with"
+            f" PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained('{base}'),"
+            f" '{folder}').merge_and_unload().save_pretrained('MERGED'), and save the tokenizer"
+            " there too"
+        )
 
 
 def _refuse_gguf(folder: Path) -> None:
@@ -386,42 +396,27 @@ def _refuse_gguf(folder: Path) -> None:
 
 
 def _tensors(path: Path) -> Tensors | None:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = file.read(8)
-        if path.suffix != ".safetensors":
-            if not start or (start.startswith(b"PK") and not zipfile.is_zipfile(path)):
-                raise LabError(f"{path} is cut off: {size:,} bytes without an end; {AGAIN}")
-            return None
-        length = int.from_bytes(start, "little")
-        if len(start) < 8 or length > size - 8:
-            raise LabError(
-                f"{path} is cut off within its header, or no safetensors file: {size:,} bytes;"
-                f" {AGAIN}"
-            )
-        if length > HEADER_BYTES:
-            raise LabError(
-                f"{path} is not a safetensors file: it announces a header of {length:,} bytes;"
-                f" {AGAIN}"
-            )
-        text = file.read(length)
+    """The shapes of a file's tensors; None where it does not tell them, or safetensors is absent.
+
+    LabError where the file is cut off or damaged.
+    """
+    if path.suffix != ".safetensors":
+        with path.open("rb") as file:
+            start = file.read(2)
+        if not start or (start == b"PK" and not zipfile.is_zipfile(path)):
+            raise LabError(f"{path} is cut off: it has no end; {AGAIN}")
+        return None
+    if find_spec("safetensors") is None:
+        return None
+    from safetensors import SafetensorError, safe_open
+
     try:
-        header = {name: entry for name, entry in json.loads(text).items() if name != "__metadata__"}
-        end = (
-            8
-            + length
-            + max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
-        )
-        shapes = {name: tuple(map(int, entry["shape"])) for name, entry in header.items()}
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise LabError(f"the header of {path} cannot be read: {error}; {AGAIN}") from error
+        with safe_open(path, framework="numpy") as tensors:
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise LabError(f"{path} is cut off or damaged ({first_line(error)}); {AGAIN}") from error
     if not shapes:
         raise LabError(f"{path} holds no tensor; {AGAIN}")
-    if size != end:
-        what = "cut off" if size < end else "damaged"
-        raise LabError(
-            f"{path} is {what}: {size:,} bytes, of which its header announces {end:,}; {AGAIN}"
-        )
     return shapes
 
 

@@ -374,10 +374,20 @@ def expert_change(
 
 def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> float:
     """Standard deviation (divisor E) over mean of the masked tokens per expert, averaged over
-    layers.
+    layers: 0 is a perfect balance, sqrt(E / K - 1) every token on the same K experts.
+    """
+    tokens_LE = _tokens_per_expert(natural_BSLK, mask_BS, experts)
+    return float((tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1)).mean())
 
-    0 is a perfect balance; sqrt(E / K - 1) is every token on the same K experts. LabError where the
-    mask marks no token or a masked token names an expert that does not exist.
+
+def dead_share(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> float:
+    """The share of experts, over all layers, that no masked token chose."""
+    return float((_tokens_per_expert(natural_BSLK, mask_BS, experts) == 0).mean())
+
+
+def _tokens_per_expert(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> Any:
+    """[L, E]. LabError where the mask marks no token, or a masked token names an expert that does
+    not exist.
     """
     natural_NLK = natural_BSLK[_some_token(mask_BS)].cpu().numpy().astype(np.int64)
     low = int(natural_NLK.min())
@@ -389,10 +399,8 @@ def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> 
         )
     layers = natural_NLK.shape[1]
     numbered_NLK = natural_NLK + experts * np.arange(layers)[:, None]
-    tokens_LE = np.bincount(numbered_NLK.ravel(), minlength=layers * experts).reshape(
-        layers, experts
-    )
-    return float((tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1)).mean())
+    tokens = np.bincount(numbered_NLK.ravel(), minlength=layers * experts)
+    return tokens.reshape(layers, experts)
 
 
 def _some_token(mask_BS: torch.Tensor) -> torch.Tensor:

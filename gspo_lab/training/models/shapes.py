@@ -21,6 +21,7 @@ from gspo_lab.training.models.check import (
     model_folder,
     read_config,
 )
+from gspo_lab.training.models.process_memory import process_memory
 
 MASKED = ("llama", "qwen2", "qwen3")
 """Model types whose attention takes a mask of its own for every row and nothing else
@@ -227,8 +228,8 @@ LARGE = 2**26
 responses share their prompt on a CPU (engines/native)."""
 WORTH = 0.75
 """They do where that leaves at most this share of a pass's positions."""
-CONTEXT = {"cpu": 0.4e9, "gpu": 0.8e9}
-"""Python with its libraries in main memory; the CUDA context and libraries on a GPU."""
+CUDA_CONTEXT = 0.8e9
+"""The CUDA context and libraries in a GPU's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class Memory:
     sampling: float
     """Keys and values of the responses sampled at a time, and the draw."""
     context: float
-    """Of the process itself."""
+    """Of the process and its libraries, before it has a model."""
 
     @property
     def total(self) -> float:
@@ -264,7 +265,8 @@ class Memory:
         )
 
     def __str__(self) -> str:
-        shown = {
+        parts = {
+            "process": self.context,
             "weights": self.weights,
             "optimizer": self.optimizer,
             "copies of the weights": self.copies,
@@ -273,7 +275,7 @@ class Memory:
             "sampling": self.sampling,
         }
         return ", ".join(
-            f"{name} {gigabytes(value)}" for name, value in shown.items() if value >= 5e7
+            f"{name} {gigabytes(value)}" for name, value in parts.items() if value >= 5e7
         )
 
 
@@ -338,7 +340,7 @@ def estimate(
         activations=_activations(shape, settings) * positions + head + casts,
         optimizer_step=0.0 if eight_bit or trained >= LARGE else 4.0 * trained,
         sampling=rows * ((prompt_tokens + longest) * cache + float(DRAW_BYTES * shape.vocabulary)),
-        context=CONTEXT[place],
+        context=CUDA_CONTEXT if on_gpu else process_memory(),
     )
 
 

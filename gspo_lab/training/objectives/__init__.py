@@ -17,13 +17,14 @@ from gspo_lab.training.objectives.advantages import (
 )
 from gspo_lab.training.objectives.objective import Surrogate, mismatch_measures, prepared, surrogate
 from gspo_lab.training.objectives.presets import PRESETS, Objective
-from gspo_lab.training.objectives.ratio_metrics import ratio_measures, response_detail
 from gspo_lab.training.objectives.ratios import Batch
+from gspo_lab.training.objectives.recorder import Recorder, response_detail
 
 __all__ = [
     "PRESETS",
     "Batch",
     "Objective",
+    "Recorder",
     "Surrogate",
     "advantages",
     "at_last_token",
@@ -34,7 +35,6 @@ __all__ = [
     "of_sequence",
     "overlong_penalty",
     "prepared",
-    "ratio_measures",
     "response_detail",
     "surrogate",
     "turn_advantages",

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, LossInputs
+from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, LossInputs, Metrics
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
-from gspo_lab.training.objectives.ratios import RATIOS, Batch, sequence_mean
+from gspo_lab.training.objectives.ratios import RATIOS, Batch, sequence_mean, single
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """What an objective returns: `loss`, a scalar to minimise; the rest is detached. l_t, the
-    level's ratio (1 where A = 0), where the policy loss takes the gradient, the factor of
-    `token_weights`, the sum of this part's KL estimates (None without), what a loss without a clip
-    leaves of the ratio's gradient (`gate_BT`), and where the dual clip takes it."""
+    """`loss` is a scalar to minimise; the rest has no gradient. `log_ratio_BT` is l_t, `ratio_BT`
+    the level's ratio (1 where A = 0), and `metrics` what a `Recorder` reads.
+    """
 
     loss: "Tensor"
     log_ratio_BT: "Tensor"
     ratio_BT: "Tensor"
-    clipped_BT: "Tensor"
-    weight_BT: "Tensor"
-    kl_sum: "Tensor | None" = None
-    gate_BT: "Tensor | None" = None
-    dual_clipped_BT: "Tensor | None" = None
+    metrics: Metrics
+
+    @property
+    def clipped_BT(self) -> "Tensor":
+        """[B, T], True where the policy loss takes a token's gradient."""
+        clipped_BT: Tensor = self.metrics.get(
+            "clip_fraction_tokens", self.ratio_BT != self.ratio_BT
+        )
+        return clipped_BT
 
 
 def prepared(
@@ -45,6 +48,7 @@ def prepared(
             float(surrogate(logp_BT, part, at.replace(kl_coef=0.0, entropy_coef=0.0), loss).loss)
         )
 
+    logp_BT = single(logp_BT)
     settings = settings if loss.prepare is None else loss.prepare(settings, batch, size)
     return settings, None if loss.select is None else loss.select(
         settings, moved_by(logp_BT, batch, settings)
@@ -83,32 +87,26 @@ def surrogate(
     mini-batch.
     """
     loss = loss or LOSSES[settings.policy_loss]
+    logp_BT = single(logp_BT)
     moved = moved_by(logp_BT, batch, settings)
     if loss.select is not None and batch.selected_BT is None:
         moved = replace(moved, batch=replace(batch, selected_BT=loss.select(settings, moved)))
-    term = loss.term(moved, settings)
-    weight_BT = token_weights(logp_BT, batch, settings)
-    term_BT = term.value_BT * weight_BT
-
-    kl_sum = None
+    term_BT, metrics = loss.term(moved, settings)
+    if settings.weighs_tokens:
+        weight_BT = token_weights(logp_BT, batch, settings)
+        term_BT = term_BT * weight_BT
+        metrics["correction_weight_mean"] = weight_BT
+        metrics["correction_masked_tokens"] = weight_BT == 0
     if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
         kl_BT = kl_estimate(logp_BT, batch, settings)
         term_BT = term_BT - settings.kl_coef * kl_BT
-        kl_sum = kl_BT.detach().sum()
+        metrics["kl"] = kl_BT.detach().sum()
     if settings.entropy_coef > 0:
         assert entropy_BT is not None
-        term_BT = term_BT + settings.entropy_coef * entropy_BT
+        term_BT = term_BT + settings.entropy_coef * single(entropy_BT)
 
-    return Surrogate(
-        loss=-aggregate(term_BT, batch, settings),
-        log_ratio_BT=moved.log_ratio_BT.detach(),
-        ratio_BT=moved.ratio_BT.detach(),
-        clipped_BT=batch.mask_BT & False if term.clipped_BT is None else term.clipped_BT,
-        weight_BT=weight_BT,
-        kl_sum=kl_sum,
-        gate_BT=term.gate_BT,
-        dual_clipped_BT=term.dual_BT,
-    )
+    loss_of_part = -aggregate(term_BT, batch, settings)
+    return Surrogate(loss_of_part, moved.log_ratio_BT.detach(), moved.ratio_BT.detach(), metrics)
 
 
 def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":

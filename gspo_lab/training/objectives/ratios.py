@@ -27,7 +27,7 @@ class Ratio:
     Levels of one rule differ in their gradient alone.
     """
     log_ratio: Callable[[Array, Array], Array]
-    """log r, [B, T] or what spreads to it, from l_t (0 off the mask) and the loss mask."""
+    """log r, broadcastable to [B, T], from l_t (0 off the mask) and the loss mask."""
     moves: Callable[[Mapping[str, Any], int], list[float]]
     """The values of log r that one response, by its index in a `response_detail`, is clipped by."""
     band: tuple[float, float]
@@ -91,6 +91,20 @@ for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)
 
 
+def single(x: "Tensor") -> "Tensor":
+    """A tensor in single precision at least, with its gradient: GSPO's range is far below what
+    half precision can tell from 1. Numbers of other kinds, whole ones among them, become it too.
+    TypeError for complex numbers.
+    """
+    if x.is_complex():
+        raise TypeError(f"a {x.dtype} tensor is no log-prob, reward, value or advantage")
+    return x if x.is_floating_point() and x.element_size() >= SINGLE else x.float()
+
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the
@@ -109,3 +123,10 @@ class Batch:
     ref_logp_BT: "Tensor | None" = None
     sampler_logp_BT: "Tensor | None" = None
     selected_BT: "Tensor | None" = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask_BT", self.mask_BT.bool())
+        for name in ("adv_BT", "old_logp_BT", "ref_logp_BT", "sampler_logp_BT"):
+            number_BT = getattr(self, name)
+            if number_BT is not None:
+                object.__setattr__(self, name, single(number_BT))

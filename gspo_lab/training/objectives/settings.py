@@ -214,7 +214,7 @@ class Common(Table):
         0.0,
         ge=0,
         le=HUGE,
-        description="weight of the policy's entropy, which every token's term gains",
+        description="entropy bonus: coefficient * H is added to the objective",
     )
     off_policy_mask: Annotated[float | None, Key()] = Field(
         None,

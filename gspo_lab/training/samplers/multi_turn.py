@@ -14,6 +14,7 @@ from typing import Any
 
 from gspo_lab.tasks.base import Problem, ReplyError, Task, Turn
 from gspo_lab.training.samplers.base import Request, Rollout, Sampler, Sampling, joined
+from gspo_lab.training.samplers.stopping import plain_text
 
 
 def sample_multi_turn(
@@ -40,7 +41,7 @@ def sample_multi_turn(
             [dialogue.next_request(sampling) for dialogue in unfinished], sampling, routes=routes
         )
         for dialogue, rollout in zip(unfinished, drawn, strict=True):
-            text = str(tokenizer.decode(rollout.response_ids, skip_special_tokens=True))
+            text = plain_text(tokenizer, rollout.response_ids)
             ends = [end for end in map(text.find, sampling.stop) if end >= 0]
             dialogue.add_turn(rollout, text[: min(ends, default=None)])
         if turn + 1 < task.max_turns:

@@ -2,12 +2,46 @@
 token.
 """
 
-from collections.abc import Callable
-from functools import cache, partial
+import itertools
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 from typing import Any
+
+from gspo_lab.tasks.base import THINKING_MARKS
+
+_THINKING = frozenset(itertools.chain(*THINKING_MARKS))
 
 TAIL = 16
 """Tokens in which a stop text that spans several tokens is searched."""
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of `ids` with all special tokens."""
+    return str(tokenizer.decode(ids))
+
+
+@lru_cache(maxsize=4)
+def _control_ids(tokenizer: Any) -> frozenset[int] | None:
+    """The special tokens except the marks around thinking; None where no mark is special."""
+    special = {
+        index: str(token)
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if token.special
+    }
+    if _THINKING.isdisjoint(special.values()):
+        return None
+    return frozenset(index for index, text in special.items() if text not in _THINKING)
+
+
+def plain_text(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of `ids` without special tokens, except the marks around thinking.
+
+    A grader must see where thinking ends, also where the tokenizer has its marks as special tokens.
+    """
+    control_ids = _control_ids(tokenizer)
+    if control_ids is None:
+        return str(tokenizer.decode(ids, skip_special_tokens=True))
+    return _decode(tokenizer, [index for index in ids if index not in control_ids])
 
 
 class Stopping:
@@ -72,19 +106,23 @@ class Stopping:
         return next((n for n, first in firsts if self.over(ids[first:n], given - first)), None)
 
     def text(self, ids: list[int], given: int = 0) -> str:
-        """The response's text without special tokens, cut before the first stop text; `given` as in
+        """The response's text as `plain_text`, cut before the first stop text; `given` as in
         `over`.
         """
-        text = str(self._tokenizer.decode(ids, skip_special_tokens=True))
-        before = self._before(ids, given, skip_special_tokens=True)
+        text = plain_text(self._tokenizer, ids)
+        before = self._before(ids, given, plain_text)
         cuts = [
             cut for cut in (_find_stop_after(text, stop, before) for stop in self._stop) if cut >= 0
         ]
         return text[: min(cuts)] if cuts else text
 
-    def _before(self, ids: list[int], given: int, **how: bool) -> int:
+    def _before(
+        self, ids: list[int], given: int, decode: Callable[[Any, list[int]], str] = _decode
+    ) -> int:
         """The number of complete characters in the first `given` of `ids`."""
-        return len(self._tokenizer.decode(ids[:given], **how).rstrip("\ufffd")) if given > 0 else 0
+        if given <= 0:
+            return 0
+        return len(decode(self._tokenizer, ids[:given]).rstrip("\ufffd"))
 
 
 def _find_stop_after(text: str, stop: str, before: int) -> int:

@@ -14,7 +14,6 @@ from gspo_lab.analysis.matching import accept_mismatch
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
-from gspo_lab.report.words import because
 from gspo_lab.study import Run, load_study
 
 HEAD = """
@@ -202,4 +201,4 @@ def gives(**methods: Callable[..., Any]) -> Numbers:
 
 def why(result: Result) -> str:
     """All reasons for a claim's word, in English."""
-    return because(result.verdict) or ""
+    return result.verdict.because or ""

@@ -13,7 +13,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.recording.store import DATABASE, Evidence
 from gspo_lab.report import render
-from gspo_lab.report.sections.answer import claims
+from gspo_lab.report.views.claims import claims_view
 from gspo_lab.study import Run
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -71,7 +71,7 @@ def test_all_adds_the_rest_as_description(declared: Path) -> None:
 
 def test_a_study_without_claims_says_so_and_has_no_such_section(tmp_path: Path) -> None:
     with evidence(tmp_path, Numbers()) as opened:
-        assert claims(Source(opened, "toy")) is None
+        assert claims_view(Source(opened, "toy")) is None
         assert judge(Source(opened, "toy")) == []
     assert "toy declared no claim before its first step; --all" in said(
         "claims", "toy", "--runs", str(tmp_path / "runs")
@@ -81,17 +81,17 @@ def test_a_study_without_claims_says_so_and_has_no_such_section(tmp_path: Path) 
 def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
     with Evidence.open(declared / DATABASE) as opened:
         report = render([Source(opened, "toy")])
-        section = claims(Source(opened, "toy"))
+        section = claims_view(Source(opened, "toy"))
     assert section is not None
     data: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["claims"]
     assert [one["id"] for one in data["claims"]] == NAMES
     assert [one["word"] for one in data["claims"]] == [
         "supported",
-        "not resolved",
+        "inconclusive",
         "not testable here",
     ]
     assert 'id="claims"' in report.html
-    assert data["claims"][1]["codes"][0] == "alone it would be"
+    assert data["claims"][1]["codes"][0] == "alone"
     for shown in (
         "(17.9 to 559)",
         "115 times",

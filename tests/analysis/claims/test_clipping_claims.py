@@ -69,7 +69,7 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
     # t = (2 - 1) / (.30103 / sqrt 3) = 5.75378; with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2)
     assert found.p == pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5)
     # 17.9 to 559.6 reaches below 30
-    assert (found.word, found.supplementary[0].word) == ("supported", "not resolved")
+    assert (found.word, found.supplementary[0].word) == ("supported", "inconclusive")
     assert "saturated" not in why(found)
 
 
@@ -89,15 +89,15 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
         (
             {0: 0.005, 1: 0.02, 2: 0.08},
             0.2,
-            "not resolved",
-            "not resolved",
+            "inconclusive",
+            "inconclusive",
             "these seeds could have seen a factor of",
         ),
         (
             GSPO,
             0.46,
             "supported",
-            "not resolved",
+            "inconclusive",
             "gspo is saturated: it clips 0.460 of the active tokens",
         ),
     ],
@@ -112,7 +112,7 @@ def test_where_the_gap_lies_decides(
     assert (found.word, found.supplementary[0].word) == (word, published)
     assert said in why(found)
     assert found.parts[0].estimate == pytest.approx(1000 * math.prod(gspo.values()) ** (1 / 3))
-    if word == "not resolved":  # sd of ln ratio = ln 4; 3 seeds detect 3.26 sd: a factor 4^3.26
+    if word == "inconclusive":  # sd of ln ratio = ln 4; 3 seeds detect 3.26 sd: a factor 4^3.26
         assert found.parts[0].detectable == pytest.approx(4**3.2573, rel=0.01)
 
 
@@ -126,7 +126,7 @@ def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(
     found = result(tmp_path, clips(none, few), "C04-clip-gap")
     assert found.parts[0].estimate == pytest.approx((8 * 7 * 6) ** (1 / 3))
     assert found.parts[0].high < 10.1
-    assert found.word == "not resolved"
+    assert found.word == "inconclusive"
     assert "lower bound" in why(found)
 
 
@@ -155,7 +155,7 @@ def bands(grpo: list[int], gspo: list[int]) -> Numbers:
         # 25 from below
         ([4, 2, 1, 1, 1], 50, 100, "supported"),
         ([40, 40, 40, 40, 40], 2.5, 5, "contradicted"),
-        ([40, 20, 10, 1, 0], 5, 40, "not resolved"),
+        ([40, 20, 10, 1, 0], 5, 40, "inconclusive"),
     ],
 )
 def test_the_grid_decides_by_the_cells_that_a_ratio_is_reached_in(

@@ -15,9 +15,8 @@ from gspo_lab.analysis.claims.library import LAST_EVALUATIONS, STATISTICS
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import not_counted
-from gspo_lab.analysis.stats import Reason
+from gspo_lab.common.reason import Reason, sentences
 from gspo_lab.recording.store import DATABASE
-from gspo_lab.report.words import sentences
 from gspo_lab.study import Run
 from gspo_lab.study.claim_validation import claim_names
 from gspo_lab.study.verdict_tables import Statistic
@@ -71,7 +70,7 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
     found = both["C04-clip-gap"]
     assert found.p == alone.p == pytest.approx(0.0289, abs=1e-4)
     assert found.p_adjusted == pytest.approx(2 * 0.0289, abs=2e-4)
-    assert found.word == "not resolved"
+    assert found.word == "inconclusive"
     assert "the interval alone would be supported" in why(found)
     # differences 0, 1, 2: mean 1, t = sqrt 3, p = 1 - sqrt(3 / 5) = .2254
     assert both["loss-rises"].p == pytest.approx(1 - (3 / 5) ** 0.5)
@@ -88,7 +87,7 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("added", "looks", "word"),
-    [((3, 4), "", "supported"), ((), "looks = [3]", "supported"), ((), "", "not resolved")],
+    [((3, 4), "", "supported"), ((), "looks = [3]", "supported"), ((), "", "inconclusive")],
 )
 def test_only_the_seeds_that_may_decide_are_read(
     tmp_path: Path, added: tuple[int, ...], looks: str, word: str
@@ -111,7 +110,7 @@ def test_only_the_seeds_that_may_decide_are_read(
         verdict=verdict,
     )
     gap = every["C04-clip-gap"]
-    counts = word == "not resolved"
+    counts = word == "inconclusive"
     assert (gap.word, gap.parts[0].n) == (word, 5 if counts else 3)
     assert ("is saturated" in why(gap)) == counts
     assert {part.n for one in every.values() for part in one.parts if part.low is not None} == {
@@ -268,8 +267,8 @@ def test_the_study_may_name_the_arms_of_a_claim(tmp_path: Path) -> None:
     assert found.parts[0].estimate == pytest.approx(1), (
         "only the arm called gspo clips more in these numbers"
     )
-    assert found.parts[0].reason == Reason("no interval", {"why": "identical scores"})
-    assert found.word == "not resolved"
+    assert found.parts[0].reason == Reason("no-interval", "identical scores")
+    assert found.word == "inconclusive"
 
 
 IN_PLACE = """
@@ -346,7 +345,7 @@ def later(run: Run, step: int, minibatch: int) -> Fields:
             "difference",
             "above = 0.05",
             0.1,
-            "not resolved",
+            "inconclusive",
         ),
     ],
 )
@@ -405,7 +404,7 @@ def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
     )
     found = results(tmp_path, Numbers(), tables=table, library=False)["of-mine"]
     assert found.word == "not testable here"
-    assert "a ratio needs values above 0; at seed 0 gspo has 0 and grpo 0" in why(found)
+    assert "a ratio needs values above 0; at seed 0 gspo has 0 and grpo has 0" in why(found)
 
 
 def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
@@ -438,11 +437,15 @@ def test_support_needs_every_part_and_contradiction_one() -> None:
     assert weigh((yes, no)) == ("contradicted", 2 * no.p)
     assert weigh((yes, exact("c", {"s0": 1.0}, 0.0, unit="0"))) == ("contradicted", None)
     assert weigh((yes, exact("c", {"s0": 0.0}, 0.0, unit="0"))) == ("supported", yes.p)
-    assert weigh((yes, condition("k", False, n=3, estimate=0.0, reason=Reason("collapses")))) == (
+    assert weigh(
+        (yes, condition("k", False, n=3, estimate=0.0, reason=Reason("collapses", "")))
+    ) == (
         None,
         None,
     )
-    assert weigh((yes, condition("k", True, n=3, estimate=0.0, reason=Reason("collapses")))) == (
+    assert weigh(
+        (yes, condition("k", True, n=3, estimate=0.0, reason=Reason("collapses", "")))
+    ) == (
         "supported",
         yes.p,
     )
@@ -548,6 +551,6 @@ def test_arms_that_are_the_same_to_rounding_support_no_claim(tmp_path: Path, reg
         return results(tmp_path / name, gives(update=update), tables=claim, library=False)["same"]
 
     same = judged("same", 3e-8, 1e-8)
-    assert (same.word, same.parts[0].interval) == ("not resolved", None)
+    assert (same.word, same.parts[0].interval) == ("inconclusive", None)
     assert "identical scores" in why(same)
     assert judged("near", 1e-3, 1e-4).word == "supported"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from claim_lab import PAIR, Fields, Numbers, gives, result, why
 
-from gspo_lab.analysis.stats import Reason
+from gspo_lab.common.reason import Reason
 from gspo_lab.study import Run
 
 TUNED = PAIR + "clip_low = 0.02\nclip_high = 0.03\n"
@@ -29,7 +29,9 @@ def test_efficiency_is_an_area_against_prompts(tmp_path: Path) -> None:
     assert [area.low, area.high] == pytest.approx([0.15 - 0.062104, 0.15 + 0.062104], abs=1e-5)
     # finals are means of the last two evaluations: .45 for grpo; half of the common gain is .375,
     # met at step 5
-    assert threshold.reason == Reason("prompts needed", {"gspo": 160, "grpo": 160})
+    assert threshold.reason == Reason(
+        "prompts-needed", "mean over seeds: 160 against 160 prompts (half of the common gain)"
+    )
     assert found.word == "supported"
     assert [part.estimate for part in found.supplementary] == pytest.approx([0.15, 0.15]), (
         "tokens and FLOPs per step"
@@ -69,7 +71,7 @@ def test_efficiency_needs_tuned_ranges_and_the_same_first_rollout(tmp_path: Path
         # +.156, +.117, +.195 to the half problem: a wide spread, and far from equal all the same
         ({0: 31, 1: 23, 2: 39}, "contradicted", "other side"),
         # -.02, 0, .02: sd .02, half-width .0497
-        ({0: -4, 1: 0, 2: 4}, "not resolved", "the interval covers both sides"),
+        ({0: -4, 1: 0, 2: 4}, "inconclusive", "the interval covers both sides"),
     ],
 )
 def test_stable_rules_end_alike(tmp_path: Path, more: dict[int, int], word: str, said: str) -> None:
@@ -155,7 +157,7 @@ def test_equal_differences_on_all_seeds_may_lie_on_neither_side(tmp_path: Path) 
     """gspo ends .0275 higher on each: what the answers alone vary covers the margin of .02."""
     curves = sigmoid({"grpo": 4.0, "gspo": 2.0}, {"grpo": 160, "gspo": 160})
     found = result(tmp_path, gives(right=curves), "C23-stable-then-equal", problems=200, steps=16)
-    assert found.word == "not resolved"
+    assert found.word == "inconclusive"
     assert "final score, GSPO - GRPO is on neither side" in why(found)
 
 
@@ -201,7 +203,7 @@ def mismatch(grpo: float, gspo: float, spread: float = 1.1) -> Numbers:
         (0.1, 0.2, 1.1, "contradicted"),
         # The mean spreads twice as much as independent tokens would make it: neither supported nor
         # the other way round.
-        (0.2, 0.1, 2.0, "not resolved"),
+        (0.2, 0.1, 2.0, "inconclusive"),
     ],
 )
 def test_precision_is_read_from_means_and_flipped_clips(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from claim_lab import MOE, Fields, Numbers, gives, result, results, why
 
-from gspo_lab.analysis.stats import Reason
+from gspo_lab.common.reason import Reason
 from gspo_lab.study import Run
 
 
@@ -44,7 +44,9 @@ def test_grpo_needs_replay_and_gspo_does_not(tmp_path: Path) -> None:
     area, collapses = found["C12-grpo-needs-replay"].parts
     # sd .05: half-width .12421
     assert [area.low, area.high] == pytest.approx([0.12579, 0.37421], abs=1e-5)
-    assert collapses.reason == Reason("collapses", {"replayed": 0, "without": 1, "runs": 3})
+    assert collapses.reason == Reason(
+        "collapses", "0 of 3 runs collapsed with replay, 1 of 3 without"
+    )
     assert found["C12-grpo-needs-replay"].word == "supported"
     more, own = found["C13-gspo-no-replay"].parts
     # .201, .25, .299: sd .049, half-width .12172

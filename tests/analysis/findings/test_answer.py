@@ -16,7 +16,6 @@ from gspo_lab.analysis.stats.proportions import fisher_p
 from gspo_lab.analysis.stats.stability import StabilityVerdict
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report import words
 from gspo_lab.study import Run
 
 STABILITY = TWO_ARMS + '[verdict]\nquestion = "stability"\n'
@@ -65,13 +64,13 @@ def rising(gap: float) -> Change:
 def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
     assert (found.word, found.colour) == ("gspo better", "green")
-    assert words.answer_text(found).startswith("gspo is better than grpo by more than the margin")
-    assert ": +0.25" in words.answer_text(found)
-    assert words.answer_text(found).endswith("), 5 seeds.")
-    assert words.ground_text(found).startswith("Margin ±0.02. ")
+    assert found.text.startswith("gspo is better than grpo by more than the margin")
+    assert ": +0.25" in found.text
+    assert found.text.endswith("), 5 seeds.")
+    assert " of its best gain). Margin ±0.02. " in found.ground
     assert (
         "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to"
-        in words.ground_text(found)
+        in found.ground
     )
     assert found.command == "gspo-lab replicate toy"
 
@@ -86,7 +85,7 @@ def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Pat
         assert imported.declaration.verdict.question == "score"
         imported.__dict__["declaration"] = replace(imported.declaration, recorded=("steps",))
         assert answer(imported).command == "import more seeds (5 or more)"
-    assert (found.word, found.colour) == ("not resolved", "grey")
+    assert (found.word, found.colour) == ("inconclusive", "grey")
     assert found.command.startswith(
         ("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds ")
     )
@@ -95,19 +94,17 @@ def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Pat
 def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path) -> None:
     toml = TWO_ARMS + "[verdict]\nmargin = 0.3\n"
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
-    assert (found.word, found.colour) == ("equivalent", "green")
-    assert "can still have a rate of up to 52 %" in words.answer_text(found)
-    assert words.ground_text(found).endswith(
-        "Margin ±0.3. By scores alone, none of 10 runs was unstable."
-    )
+    assert (found.word, found.colour) == ("equivalent within the margin", "green")
+    assert "can still have a rate of up to 52 %" in found.text
+    assert found.ground.endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     # Equal scores would have been green: they answer another question. Clopper-Pearson of 0 of 10:
     # 1 - .025^(1/10).
-    assert (found.word, found.colour) == ("regime not reached", "grey")
-    assert "unstable (95 % interval of the rate: 0 to 31 %)" in words.ground_text(found)
-    assert "equivalent within the margin" in words.ground_text(found)
-    assert words.ground_text(found).count("%") == 2
+    assert (found.word, found.colour) == ("no unstable runs", "grey")
+    assert "unstable (95 % interval of the rate: 0 to 31 %)" in found.ground
+    assert "equivalent within the margin" in found.ground
+    assert found.ground.count("%") == 2
     assert found.command.endswith("--set update.learning_rate=0.0002 --name toy-further")
 
 
@@ -116,7 +113,7 @@ def test_one_seed_is_grey(tmp_path: Path) -> None:
     assert (found.word, found.colour) == ("one seed", "grey")
     assert found.command == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
     found = answered(make_lab(tmp_path / "listed", TWO_ARMS.replace("{seeds}", "[7]")))
-    assert found.command == "gspo-lab run studies/toy.toml --seeds 7,8,9,10,11 --name toy-5-seeds"
+    assert found.command == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
 
 
 def test_running_and_missing(tmp_path: Path) -> None:
@@ -124,12 +121,12 @@ def test_running_and_missing(tmp_path: Path) -> None:
         make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished")
     )
     assert (missing.word, missing.colour, missing.command) == (
-        "withheld",
+        "no verdict",
         "red",
         "gspo-lab run studies/toy.toml",
     )
-    assert words.answer_text(missing) == "Not answered: 2 runs are missing."
-    assert words.ground_text(missing) == "grpo seed 2 failed, gspo seed 2 failed."
+    assert missing.text == "Not answered: 2 runs are missing."
+    assert missing.ground == "grpo seed 2 failed, gspo seed 2 failed."
 
 
 def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
@@ -138,8 +135,8 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
             make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo"))
         )
         assert (found.word, found.colour) == ("all collapsed", "red")
-        assert words.answer_text(found).startswith("All 6 runs collapsed")
-        assert words.ground_text(found) == "Cause: numbers that are not finite, at step 6."
+        assert found.text.startswith("All 6 runs collapsed")
+        assert found.ground == "Cause: numbers that are not finite, at step 6."
         assert (
             found.command
             == "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
@@ -151,10 +148,10 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     found = answered(database)
     own = stood(database)["gspo"]
     assert (found.word, found.colour) == ("more stable", "green")
-    assert words.answer_text(found).startswith(
+    assert found.text.startswith(
         "gspo is more stable than grpo on this one starting model: the drop of gspo "
     )
-    assert "Unstable, of 5: grpo 5, gspo 0." in words.ground_text(found)
+    assert "Unstable, of 5: grpo 5, gspo 0." in found.ground
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
     # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is
@@ -164,7 +161,7 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
     assert own.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
-    assert words.ground_text(found).endswith(
+    assert found.ground.endswith(
         "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of"
         " score: 0.180, 0.000."
     )
@@ -179,12 +176,12 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
     database = make_lab(tmp_path, study, seeds=5, change=collapsing("grpo"))
     assert {arm: one.word for arm, one in stood(database).items()} == {
         "grpo": "less stable",
-        "gspo": "as stable",
-        "gspo-replay": "as stable",
+        "gspo": "equally stable",
+        "gspo-replay": "equally stable",
     }
     found = answered(database)
     assert (found.word, found.colour) == ("arm by arm", "green")
-    told = words.answer_text(found)
+    told = found.text
     assert told.startswith(
         "gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from "
     )
@@ -197,12 +194,12 @@ def test_claims_answer_by_their_words(tmp_path: Path) -> None:
     declared = '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C12-grpo-needs-replay"\n'
     asked = f'[verdict]\nquestion = ["C04-clip-gap"]\n{declared}'
     found = answered(make_lab(tmp_path, TWO_ARMS + asked, seeds=3))
-    assert words.answer_text(found).startswith("C04-clip-gap is ")
-    assert "C12" not in words.answer_text(found)
+    assert found.text.startswith("C04-clip-gap is ")
+    assert "C12" not in found.text
     replay = asked.replace('["C04-clip-gap"]', '["C12-grpo-needs-replay"]')
     found = answered(make_lab(tmp_path / "replay", FOUR_ARMS + replay, seeds=3))
     assert found.colour == "grey"
-    assert found.word in ("regime not reached", "not testable here")
+    assert found.word in ("no unstable runs", "not testable here")
 
 
 def test_fisher_s_exact_p_by_hand() -> None:
@@ -245,8 +242,8 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
     with source(database) as found:
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
-    assert said.word == "not resolved"
-    assert "runs are finished" not in words.ground_text(said)
+    assert said.word == "inconclusive"
+    assert "runs are finished" not in said.ground
 
 
 def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
@@ -263,9 +260,9 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     every = answered(database)
     added_later(database.parent, "toy", 5, 6, 7)
     declared = answered(database)
-    assert "Unstable, of 8: grpo 0, gspo 3." in words.ground_text(every)
-    assert declared.word == "regime not reached"
-    assert words.ground_text(declared).startswith("By scores alone, none of 10 runs was unstable")
+    assert "Unstable, of 8: grpo 0, gspo 3." in every.ground
+    assert declared.word == "no unstable runs"
+    assert declared.ground.startswith("By scores alone, none of 10 runs was unstable")
 
 
 SWEPT = TWO_ARMS.replace(
@@ -287,7 +284,7 @@ def dying(**stands: float) -> Change:
 
 @pytest.mark.parametrize(
     ("grpo", "gspo", "word"),
-    [(2e-4, 2e-3, "more stable"), (2e-3, 2e-4, "less stable"), (1.0, 1.0, "regime not reached")],
+    [(2e-4, 2e-3, "more stable"), (2e-3, 2e-4, "less stable"), (1.0, 1.0, "no unstable runs")],
 )
 def test_a_sweep_is_answered_by_what_its_arms_stand(
     tmp_path: Path, grpo: float, gspo: float, word: str
@@ -297,7 +294,7 @@ def test_a_sweep_is_answered_by_what_its_arms_stand(
         make_lab(tmp_path, SWEPT, seeds=4, steps=20, every=20, change=dying(grpo=grpo, gspo=gspo))
     )
     assert said.word == word
-    assert words.ground_text(said).endswith("4 values of update.learning_rate were swept.")
+    assert said.ground.endswith("4 values of update.learning_rate were swept.")
 
 
 def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:
@@ -308,7 +305,7 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
     said = answered(make_lab(tmp_path, three, seeds=4, steps=20, every=20, change=change))
     assert (said.word, said.colour) == ("resolved in part", "blue")
-    assert "): inconclusive" in words.answer_text(said)
+    assert "): inconclusive" in said.text
 
 
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
@@ -360,9 +357,9 @@ def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: P
     )
     own = stood(worse)["gspo"]
     assert own.drop.better == "gspo"
-    assert own.word == "not resolved"
+    assert own.word == "inconclusive"
     assert (
-        words.because(own)
+        own.because
         == "gspo drops less from its best, but its final score may be worse by more than the margin"
     )
 
@@ -376,7 +373,5 @@ def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None
 def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
     """Of four arms: which is better by how much, and what is open, in one line."""
     said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
-    assert words.answer_text(said).startswith("Against grpo") or words.answer_text(said).startswith(
-        "Whether "
-    )
-    assert all(arm in words.answer_text(said) for arm in ("grpo-replay", "gspo", "gspo-replay"))
+    assert said.text.startswith("Against grpo") or said.text.startswith("Whether ")
+    assert all(arm in said.text for arm in ("grpo-replay", "gspo", "gspo-replay"))

@@ -15,6 +15,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import ranked
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import verdicts
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Rule, Scores, decide_all
@@ -22,7 +23,7 @@ from gspo_lab.analysis.stats.levels import fixed_sequence
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import Record, StepRecord
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report import Report, words
+from gspo_lab.report import Report
 from gspo_lab.running.plan.detectable_effect import detectable
 from gspo_lab.study import Run, Study, load_study
 from gspo_lab.study.contrast import factorial, formula, sides
@@ -65,8 +66,8 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     report = rendered(database, "toy")
     data = json.loads(report.json)["studies"]["toy"]["answer"]["verdicts"]
     assert list(data) == [verdict.subject]
-    assert words.sentence(verdict) in report.html
-    assert words.sentence(verdict) in report.markdown
+    assert sentence(verdict) in report.html
+    assert sentence(verdict) in report.markdown
     assert "The last row is the declared contrast" in report.html
 
 
@@ -252,10 +253,8 @@ def test_a_declared_order_spends_alpha_once_at_a_time() -> None:
     first, second, third = decide_all(arms, Rule(0.01, order=("first", "second", "third")))
     assert first.resolved
     assert not second.resolved
-    assert third.word == "not resolved"
-    assert (
-        words.because(third) == "second, which the declared order tests before it, is inconclusive"
-    )
+    assert third.word == "inconclusive"
+    assert third.because == "second, which the declared order tests before it, is inconclusive"
     assert [one.resolved for one in decide_all(arms, Rule(0.01))] == [False, False, True]
 
 
@@ -333,6 +332,6 @@ def test_the_contrast_on_the_other_machine() -> None:
         for side in sides(WEIGHTS)
     )
     (verdict,) = decide_all([Scores(first, second)], Rule(0.02))
-    assert (verdict.word, verdict.direction) == ("better beyond margin", 1)
+    assert (verdict.word, verdict.direction) == ("better by more than the margin", 1)
     assert verdict.estimate == pytest.approx(0.098, abs=5e-4)
     assert verdict.interval == pytest.approx((0.059, 0.136), abs=1e-3)

@@ -11,15 +11,16 @@ from laboratory import added_later, declare, leave, source
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences, doses
 from gspo_lab.analysis.findings.sweeps import DoseResponse, dose_response
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
-from gspo_lab.report.words import decided_sentences, sentences
-from gspo_lab.report.words.verdicts import doses
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, load_study
+from gspo_lab.study.declaration import locked_of
 
 TOML = """
 question = "How much does it stand?"
@@ -142,7 +143,7 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         report = render([found])
         shown = verdict_lines(found, said)
     assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
-    assert said.word != "withheld"
+    assert said.word != "no verdict"
     (described,) = sentences(told.described)
     assert described == "Not counted: 16 runs of other seeds (2, 3)."
     assert described in shown
@@ -152,8 +153,14 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
-    edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
-    found = judged(edited(lab(tmp_path), lambda study: study.update(edits=[edit])))
+
+    def add(content: dict[str, Any]) -> None:
+        original = json.loads(json.dumps(locked_of(content)))
+        for arm in ("grpo@0.0003", "gspo@0.0003"):
+            del original["arms"][arm]
+        content["superseded"] = [original]
+
+    found = judged(edited(lab(tmp_path), add))
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"

@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import AnswerRecord, Record
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.sections.replications import lines
+from gspo_lab.report.views.replications import lines
 from gspo_lab.study import Declaration, Run, digest
 from gspo_lab.study.declaration import LOCKED, differences, identity
 
@@ -99,9 +99,9 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
             ("toy-r1", "replication"),
         ]
         fates = {(one.by, one.later): one.fate for one in every.replications}
-        assert fates["toy", "toy-r1"] == "held"
-        assert fates["toy", "elsewise"] == "taken back"
-        assert fates["elsewise", "toy-r1"] == "taken back"
+        assert fates["toy", "toy-r1"] == "confirmed"
+        assert fates["toy", "elsewise"] == "contradicted"
+        assert fates["elsewise", "toy-r1"] == "contradicted"
         together = every.combined("gspo")
         assert together.k == 3
         means = [
@@ -169,7 +169,7 @@ def test_another_machine_s_runs_count_whether_its_database_its_runs_or_the_study
                 ("toy", True),
                 (f"toy ({path})", True),
             ]
-            assert [one.fate for one in every.replications] == ["held"]
+            assert [one.fate for one in every.replications] == ["confirmed"]
             together = every.combined("gspo")
             # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1
             # more on seeds 1 and 3.

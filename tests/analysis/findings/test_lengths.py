@@ -1,29 +1,25 @@
 """The laws of length, from a real database whose log-ratios follow a law that is known."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from laboratory import added_later, declare, leave, source
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
+from gspo_lab.analysis.findings.sweep_sentences import laws as lines
 from gspo_lab.analysis.findings.sweeps import (
-    LONGER,
-    LengthMeasurement,
     dose_response,
     lengths,
-    moved_to,
 )
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
-from gspo_lab.report.words import decided_sentences, sentences
-from gspo_lab.report.words.verdicts import laws as lines
 from gspo_lab.study import Run, load_study
 
 TOML = """
@@ -167,30 +163,7 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     assert sentences(described) == ["Not counted: 6 runs of other seeds (2)."]
 
 
-def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(
-    tmp_path: Path,
-) -> None:
-    with Evidence.open(lab(tmp_path)) as evidence:
-        laws = lengths(Source(evidence, "long"))
-    # GRPO's range clips 3/4 of .001 at its own width and ten times as much at half of it: .0013 of
-    # the tokens wants 2^log10(.0013 / .00075) times the way.
-    moved = 2 ** math.log10(0.0013 / 0.00075)
-    assert laws.moved.differences == pytest.approx([moved] * 3)
-    assert [one.length for one in laws.predicted] == list(LONGER)
-    # At 30,000 tokens the spread is .01 x 1.18 x 30000^-b, at most 1.9e-4: below -moved^2 x 8e-4 +
-    # 1.9e-4 = -9.3e-4 lies all with A < 0, and nothing above 4e-4. Half of three quarters of the
-    # tokens.
-    assert laws.predicted[-1].share.differences == pytest.approx([0.375] * 3)
-    assert laws.predicted[-1].negative.differences == pytest.approx([1.0] * 3)
-    assert laws.check.length == 256
-    assert laws.check.measured.differences == pytest.approx([0.3] * 3)
-    # .01 x 256^-b is 1.09e-3, 6.3e-4, 3.6e-4. With A > 0 it needs 1.2e-3 to leave the range; with A
-    # < 0 one of two responses lies below it, and the other one too where the spread is below 5e-4:
-    # 1/4, 1/4 and 1/2 of three quarters.
-    assert laws.check.share.differences == pytest.approx([0.1875, 0.1875, 0.375])
-
-
-def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path: Path) -> None:
+def test_a_seed_without_a_length_has_no_law(tmp_path: Path) -> None:
     def finished(run: Run) -> bool:
         return run.settings.rollout.max_tokens != 256
 
@@ -201,75 +174,6 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
     assert only
     with_all = {law.quantity: law.exponent.n for law in laws.laws if law.family == "gspo"}
     assert with_all["spread"] == 3
-
-
-@pytest.mark.parametrize(
-    ("share", "moved"),
-    [
-        (0.1, 4.0),
-        (0.01, 2.0),
-        (0.001, 1.0),
-        (10**-2.5, 2**0.5),
-        (1e-5, 0.25),
-        (0.2, None),
-        (1e-6, None),
-    ],
-)
-def test_a_range_of_half_the_width_clips_what_twice_the_way_does(
-    share: float, moved: float | None
-) -> None:
-    scaled = np.array([0.1, 0.01, 0.001, 1e-4, 1e-5])
-    assert moved_to(share, scaled) == (None if moved is None else pytest.approx(moved))
-    assert moved_to(0.001, np.array([0.1, 0.001, 0.0, 0.0, 0.0])) == pytest.approx(2.0)
-    assert moved_to(0.001, np.zeros(5)) is None
-
-
-def measured(sigma: float) -> LengthMeasurement:
-    """Four responses of equal length, two of each sign of A, each once above and once below a drift
-    of -8e-4.
-    """
-    return LengthMeasurement(
-        length=1.0,
-        spread_tokens=1.0,
-        spread=sigma,
-        drift=DRIFT,
-        clipped_grpo=0.0,
-        clipped_gspo=0.0,
-        grad_norm=1.0,
-        reward_first=0.5,
-        gain=None,
-        scales={},
-        residual_N=sigma * np.array([1.0, -1.0, 1.0, -1.0]),
-        expected_N=np.full(4, -DRIFT),
-        adv_N=np.array([1.0, 1.0, -1.0, -1.0]),
-        share_N=np.full(4, 0.25),
-    )
-
-
-@pytest.mark.parametrize(
-    ("moved", "shrunk", "clipped"),
-    [
-        (
-            1.0,
-            1.0,
-            (0.25, 0.25),
-        ),  # -8e-4 + 2e-3 is above 4e-4; -2.8e-3 is below -3e-4, 1.2e-3 is not
-        (
-            1.0,
-            0.1,
-            (0.5, 0.0),
-        ),  # what averages out leaves the drift alone: all with A < 0, none with A > 0
-        (
-            0.5,
-            0.01,
-            (0.0, 0.0),
-        ),  # half of the way is a quarter of the drift, -2e-4: inside the range
-    ],
-)
-def test_the_spread_shrinks_with_length_and_the_drift_does_not(
-    moved: float, shrunk: float, clipped: tuple[float, float]
-) -> None:
-    assert measured(2e-3).clips((3e-4, 4e-4), moved, shrunk) == pytest.approx(clipped)
 
 
 def test_a_sweep_of_something_else_has_none(tmp_path: Path) -> None:

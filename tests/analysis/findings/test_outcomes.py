@@ -1,16 +1,17 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import rendered, source
+from laboratory import added_later, rendered, source
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import Decision, decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import scalars
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Reading, Reduce, Source, Steps, Window, read
 from gspo_lab.analysis.readings.answers import answers_variance, benches, counted_wrong
 from gspo_lab.analysis.readings.answers import tallies as tallies_of
@@ -18,10 +19,10 @@ from gspo_lab.analysis.readings.curves import reward_curves
 from gspo_lab.analysis.readings.runs import finished_seeds
 from gspo_lab.analysis.stats.paired import items_variance
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
-from gspo_lab.report.sections.answer import limitations
-from gspo_lab.report.words import decided_sentences, flags, reason_text, sentences
+from gspo_lab.report.views.limits import limitations
 from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run, Settings, Study, load_study
 from gspo_lab.training.models.check import EMBEDDED
@@ -225,17 +226,13 @@ def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
     assert verdict.paired.high == pytest.approx(
         2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4
     )
-    assert verdict.word == "not resolved"
+    assert verdict.word == "inconclusive"
 
 
-def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) -> None:
+def test_added_seeds_do_not_decide(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=5)
     before = decided(database)
-    path = database.parent / "toy" / "study.json"
-    content = json.loads(path.read_text())
-    content["edits"] = [{"at": "2026-01-01", "what": "seeds added: 3, 4"}]
-    path.write_text(json.dumps(content))
-    rebuild(database.parent)
+    added_later(database.parent, "toy", 3, 4)
     after = decided(database)
     assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
     assert (
@@ -244,7 +241,6 @@ def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) 
     assert sentences(after.described)[0].startswith(
         "Not counted: 2 pairs of other seeds (3, 4), gspo − grpo "
     )
-    assert after.matched.lock.state == "differs as declared"
 
 
 STEPS = 5
@@ -329,7 +325,8 @@ def test_a_verdict_says_of_which_starts_it_is(
     tmp_path: Path, was: str, now: str, seeds: int, words: str, limit: str | None
 ) -> None:
     declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
-    assert (reason_text(found) if (found := starting_models(declared)) else "") == words
+    limited = starting_models(declared)
+    assert (f" {limited.text}" if limited else "") == words
     assert [
         line for line in limitations(declared) if line in starting_limits(declared)
     ] == starting_limits(declared)

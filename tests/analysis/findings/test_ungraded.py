@@ -13,12 +13,12 @@ from synthetic_lab import make_lab
 
 from gspo_lab.analysis.claims import judge
 from gspo_lab.analysis.findings.decision import Decision, decision
+from gspo_lab.analysis.findings.decision_notes import flags, ungraded
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import because, flags, label, sentence
-from gspo_lab.report.words.verdicts import ungraded
 from gspo_lab.study import Run
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]
@@ -65,9 +65,9 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert verdict.paired.differences == pytest.approx([1 - 19 / 60, 1 - 20 / 60, 1 - 21 / 60])
     assert verdict.paired.estimate == pytest.approx(2 / 3), "a share of 1 against a third"
     assert "left out it reads 'gspo better than grpo by more than the margin'" in str(
-        because(verdict)
+        verdict.because
     )
-    assert (verdict.word, verdict.better) == ("withheld", None)
+    assert (verdict.word, verdict.better) == ("no verdict", None)
     assert sentence(verdict).startswith(
         "No verdict on gspo against grpo: more answers of one arm could not be graded"
     )
@@ -77,7 +77,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert doubt.p == pytest.approx(2 / 2**15)
     assert doubt.verdict.paired.differences == honest.paired.differences
     counts = "Answers not graded: grpo 0 of 180, gspo 127 of 180"
-    doubted = f"{counts}. Counted as incorrect, gspo − grpo is −0.039: {label(honest)}."
+    doubted = f"{counts}. Counted as incorrect, gspo − grpo is −0.039: {honest.label}."
     assert ungraded(doubt) == flags(found)[-1] == doubted
 
     report = rendered(database, "toy")
@@ -90,7 +90,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert told["not_graded"] == {"grpo": 0, "gspo": 127}
     assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
     assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"][
-        "final_counted_wrong"
+        "counted_wrong"
     ] == pytest.approx(17 / 60, rel=1e-5)
 
 
@@ -105,7 +105,7 @@ def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
     claim = found["C23-stable-then-equal"]
     assert claim.word == "not testable here"
     assert (
-        because(claim.verdict)
+        claim.verdict.because
         == "answers that could not be graded decide: left out it is contradicted, counted as"
         " incorrect inconclusive"
     )
@@ -134,7 +134,7 @@ def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Pat
             )
     ingest(tmp_path / "runs")
     found = decided(database)
-    assert found.verdicts["gspo"].word == "withheld"
+    assert found.verdicts["gspo"].word == "no verdict"
     assert found.ungraded["gspo"].errors == (0, 127)
 
 
@@ -143,7 +143,7 @@ def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
     word stays.
     """
     honest = decided(lab(tmp_path / "honest", lambda *_: False, gspo=(50, 52, 54))).verdicts["gspo"]
-    assert honest.word == "better beyond margin"
+    assert honest.word == "better by more than the margin"
 
     def once(run: Run, record: AnswerRecord, right: bool) -> bool:
         return record.problem == "addition-19" and record.step == 12 and run.seed == 1
@@ -151,12 +151,14 @@ def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
     found = decided(lab(tmp_path / "few", once, gspo=(50, 52, 54)))
     verdict = found.verdicts["gspo"]
     doubt = found.ungraded["gspo"]
-    assert verdict.word == doubt.verdict.word == "better beyond margin"
+    assert verdict.word == doubt.verdict.word == "better by more than the margin"
     assert (doubt.errors, doubt.more, doubt.p) == ((1, 1), (0, 0), None)
     assert not doubt.uneven
 
 
-@pytest.mark.parametrize(("problems", "word"), [(5, "better beyond margin"), (6, "withheld")])
+@pytest.mark.parametrize(
+    ("problems", "word"), [(5, "better by more than the margin"), (6, "no verdict")]
+)
 def test_uneven_shares_alone_withhold_a_verdict(tmp_path: Path, problems: int, word: str) -> None:
     """One wrong answer to each of some problems is lost in gspo alone.
 
@@ -170,5 +172,5 @@ def test_uneven_shares_alone_withhold_a_verdict(tmp_path: Path, problems: int, w
     found = decided(lab(tmp_path, some, gspo=(39, 41, 43)))
     doubt = found.ungraded["gspo"]
     assert (doubt.more, doubt.p) == ((0, problems), pytest.approx(2 / 2**problems))
-    assert doubt.verdict.word == "better beyond margin", "the two readings agree"
+    assert doubt.verdict.word == "better by more than the margin", "the two readings agree"
     assert found.verdicts["gspo"].word == word

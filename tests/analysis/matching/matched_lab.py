@@ -39,7 +39,6 @@ from gspo_lab.recording.records import (
     from_dict,
 )
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import because
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.evaluation.run_benchmark import ModelAnswer, graded_record, questions
@@ -190,7 +189,7 @@ class Lab:
         """What is said of gspo against grpo."""
         with Evidence.open(self.runs / "lab.db") as evidence:
             found = decision(Source(evidence, "toy")).verdicts["gspo"]
-        return {"word": found.word, "better": found.better, "reason": because(found)}
+        return {"word": found.word, "better": found.better, "reason": found.because}
 
 
 def of(found: Certificate, name: str, seed: int = 0) -> Check:

@@ -81,7 +81,7 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
         "objective.preset",
     )
     assert found.headline == "toy: matched (27 checks, 3 comparisons of two runs)"
-    assert lab.verdict()["word"] == "better beyond margin"
+    assert lab.verdict()["word"] == "better by more than the margin"
 
 
 def _swapped(seed: int, step: int) -> list[str]:
@@ -245,7 +245,7 @@ def test_tampering_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> No
     assert not found.ok
     assert found.headline.startswith("toy: NOT matched")
     verdict = lab.verdict()
-    assert (verdict["word"], verdict["better"]) == ("withheld", None)
+    assert (verdict["word"], verdict["better"]) == ("no verdict", None)
     for name, parts in named.items():
         assert (of(found, name).state, of(found, name).parts) == ("differs undeclared", parts)
         reason = f"undeclared difference in {name}: {', '.join(parts)} (seed 0)"
@@ -313,7 +313,7 @@ def test_a_package_that_changed_between_start_and_resume_is_named(lab: Lab) -> N
         "toy/gspo/s0 went on at step 2 with packages.torch = 2.14.0, before 2.13.0"
         in of(found, "restarts").detail
     )
-    assert lab.verdict()["word"] == "withheld"
+    assert lab.verdict()["word"] == "no verdict"
 
 
 def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
@@ -415,6 +415,24 @@ def test_declared_sampling_excuses_the_first_rollout_alone(
     assert of(found, "first rollout", 1).state == "equal"
     lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
     assert odd_ones(lab.certificate()) == {("base score", 0)}
+
+
+def test_an_engine_of_two_processes_excuses_the_log_probs_of_equal_rollouts_alone(
+    tmp_path: Path,
+) -> None:
+    """The same tokens in batches of another shape have other last bits of log-probs."""
+    engine = 'engine = { name = "trl", options = { processes = 2 } }'
+    lab = Lab(tmp_path, gspo=engine, top="compares_engines = true")
+    lab.set_of("gspo/s0", "step", {"logprob_digest": "o"}, step=0)
+    check = of(lab.certificate(), "first log-probs")
+    assert check.state == "differs as declared"
+    assert "declared: engine" in check.detail
+    lab.set_of("gspo/s0", "step", {"rollout_digest": "o"}, step=0)
+    assert {"first rollout", "first log-probs"} <= {name for name, _ in odd_ones(lab.certificate())}
+    (tmp_path / "plain").mkdir()
+    plain = Lab(tmp_path / "plain")
+    plain.set_of("gspo/s0", "step", {"logprob_digest": "o"}, step=0)
+    assert odd_ones(plain.certificate()) == {("first log-probs", 0)}
 
 
 def test_staleness_is_declared_and_excuses_no_other_first_rollout(tmp_path: Path) -> None:
@@ -663,12 +681,12 @@ def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab)
     assert found.undeclared == ("grpo / gspo, seed 0: numerics: threads",)
     assert found.headline.startswith("toy: matched, with accepted mismatches")
     assert "same machine, two threads" in found.lines()[-1]
-    assert lab.verdict()["word"] == "better beyond margin"
+    assert lab.verdict()["word"] == "better by more than the margin"
     # What comes later was not accepted.
     lab.set_facts("gspo/s0", device="a GPU")
     found = lab.certificate()
     assert found.open == ("grpo / gspo, seed 0: device: device",)
-    assert lab.verdict()["word"] == "withheld"
+    assert lab.verdict()["word"] == "no verdict"
     assert lab.accept("and a GPU").ok
     assert [one.reason for one in lab.certificate().acceptances] == [
         "same machine, two threads",
@@ -689,7 +707,7 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
-    assert len(lab.certificate().lines()) == 1 + 29
+    assert len(lab.certificate().lines()) == 1 + 30
     data = json.loads(json.dumps(lab.certificate().to_json()))
     assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
     assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
@@ -699,7 +717,7 @@ def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
         "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo,"
         " seed 2]" in text
     )
-    assert len(text) == 1 + 29 + 1
+    assert len(text) == 1 + 30 + 1
 
 
 def test_many_different_details_are_counted_and_not_all_printed() -> None:
@@ -732,7 +750,7 @@ def test_engines_that_a_study_compares_may_have_packages_definitions_and_flops_o
         flops.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
     )
     assert of(found, "first counts", 1).state == "equal"
-    assert lab.verdict()["word"] == "better beyond margin"
+    assert lab.verdict()["word"] == "better by more than the margin"
     lab.set_facts("gspo/s0", weights="cc" * 32)
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 31}, step=0)  # of the same 32
     found = lab.certificate()
@@ -788,7 +806,7 @@ def test_an_origin_that_cannot_be_read_is_one_line(lab: Lab, origin: object) -> 
 def test_the_report_withholds_the_verdict_with_the_certificates_reason(lab: Lab) -> None:
     lab.set_facts("gspo/s0", threads=2)
     answer = json.loads(rendered(lab.runs / "lab.db", "toy").json)["studies"]["toy"]["answer"]
-    assert answer["comparisons"]["gspo"]["word"] == "withheld"
+    assert answer["comparisons"]["gspo"]["word"] == "no verdict"
     assert (
         "undeclared difference in numerics: threads (seed 0)"
         in answer["comparisons"]["gspo"]["reason"]
@@ -804,7 +822,7 @@ def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
         "undeclared difference in lock: study.json",
         "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0, 1, 2)",
     )
-    assert lab.verdict()["word"] == "withheld"
+    assert lab.verdict()["word"] == "no verdict"
 
 
 def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:

@@ -16,14 +16,14 @@ from small_models import small_start
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.matching import Certificate, first_difference
 from gspo_lab.analysis.readings import Source
-from gspo_lab.analysis.stats import Reason, decide
+from gspo_lab.analysis.stats import decide
+from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
 from gspo_lab.recording.journal import Journal, scan
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import because
 from gspo_lab.running.conduct.study_lock import declare
-from gspo_lab.running.worker import StepCount
+from gspo_lab.running.worker import JournalSink
 from gspo_lab.study import Run, aa_study, load_study
 from gspo_lab.training.engines.native.build_run import RunComponents, set_up
 from gspo_lab.training.engines.native.loop import Loop
@@ -100,7 +100,7 @@ class Room:
         if in_hand is not None:
             in_hand(parts)
         with Journal(home) as journal:
-            sink = StepCount(RunFolder(home), run, journal, 0)
+            sink = JournalSink(RunFolder(home), run, journal, 0)
             Loop(run, parts, sink, home).run(lambda: False)
             sink.write_progress(State.FINISHED)
 
@@ -233,10 +233,10 @@ def test_whatever_is_another_at_one_run_is_named(
         not {"code", "device", "tokenizer", "chat template", "restarts", "benchmark protocol"}
         & named.keys()
     )
-    reasons = [Reason("not matched", {"why": why}) for why in found.reasons["gspo"]]
+    reasons = [Reason("not-matched", why) for why in found.reasons["gspo"]]
     verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=reasons)
-    assert (verdict.word, verdict.better) == ("withheld", None)
-    assert "undeclared difference in weights: weights (seed 0)" in str(because(verdict))
+    assert (verdict.word, verdict.better) == ("no verdict", None)
+    assert "undeclared difference in weights: weights (seed 0)" in str(verdict.because)
     with Evidence.open(room.runs / "lab.db") as evidence:
         parted = first_difference(evidence, "dice/grpo/s0", "dice/gspo/s0")
     prompt = next(one for one in parted.later if one.kind == "prompt")

@@ -3,11 +3,13 @@ docs/reference/checks.md that admits that none can."""
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import Said, gspo_lab
 from laboratory import recorded_anew
 from matched_lab import (
     OTHER,
@@ -26,6 +28,7 @@ from matched_lab import (
 from gspo_lab.analysis.matching import Match
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
+from gspo_lab.recording.store.ingest import rebuild
 from gspo_lab.study import Declaration, digest
 from gspo_lab.study.declaration import locked_of
 
@@ -545,12 +548,13 @@ def test_what_nobody_touched_passes_every_check(lab: SealedLab) -> None:
     assert found.ok
     assert failed(found) == set()
     assert {check.name: check.state for check in found.of_the_study} == {
+        "declared runs": "equal",
         "journals": "equal",
         "regraded": "equal",
     }
     # 3 evaluations x 20 problems x 6 runs
     assert "360 answers graded again" in found.of("regraded")[0][1].detail
-    assert found.headline == "toy: matched (29 checks, 3 comparisons of two runs)"
+    assert found.headline == "toy: matched (30 checks, 3 comparisons of two runs)"
 
 
 def test_asking_more_often_where_it_decides_is_as_planned(tmp_path: Path) -> None:
@@ -620,7 +624,7 @@ def test_the_odds_that_a_sample_finds_what_was_changed() -> None:
 def test_a_run_whose_last_word_is_gone_is_not_finished(lab: SealedLab) -> None:
     last_word_deleted(lab)
     lab.certified()
-    assert lab.verdict()["word"] == "withheld"
+    assert lab.verdict()["word"] == "no verdict"
 
 
 def test_runs_of_earlier_versions_are_shown_as_not_recorded(lab: SealedLab) -> None:
@@ -629,4 +633,44 @@ def test_runs_of_earlier_versions_are_shown_as_not_recorded(lab: SealedLab) -> N
     assert {"identity", "plan", "sealed answers", "journals"} <= {
         name for name, states in found.states().items() if states[Match.UNKNOWN]
     }
-    assert lab.verdict()["word"] == "better beyond margin"
+    assert lab.verdict()["word"] == "better by more than the margin"
+
+
+def command(lab: SealedLab, name: str) -> Said:
+    pages = ["--output-dir", lab.folder] if name == "report" else []
+    return gspo_lab(name, "toy", "--runs", lab.runs, *pages)
+
+
+@pytest.mark.parametrize("gone", [["gspo/s1"], ["grpo/s2", "gspo/s2"], RUNS])
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_declared_run_without_a_record_is_named(
+    lab: SealedLab, gone: list[str], rebuilt: bool
+) -> None:
+    """Also after the database was made again, also a whole seed, also all of them."""
+    for run in gone:
+        shutil.rmtree(lab.home / run)
+    if rebuilt:
+        rebuild(lab.runs)
+    found = lab.certified()
+    (_, check), *_ = found.of("declared runs")
+    assert not found.ok
+    assert sorted(check.parts) == sorted(gone)
+    assert f"{check.parts[0]} is declared and has no record" in check.detail
+    assert "NOT matched" in found.summary
+    assert command(lab, "certify").code == 1
+
+
+def test_a_run_of_an_arm_that_study_json_lost_is_named_and_nothing_fails(lab: SealedLab) -> None:
+    lab.edit_json("study.json", lambda content: content["arms"].pop("gspo"))
+    found = lab.certified()
+    (_, check), *_ = found.of("declared runs")
+    assert check.parts == ("gspo/s0", "gspo/s1", "gspo/s2")
+    for name in ("show", "report", "claims"):
+        assert command(lab, name).code == 0, name
+
+
+def test_an_unknown_key_of_study_json_is_refused(lab: SealedLab) -> None:
+    lab.edit_json("study.json", lambda content: content.update(favourite="gspo"))
+    refused = command(lab, "show")
+    assert refused.code == 2
+    assert "toy/study.json has the unknown key 'favourite'" in refused.err

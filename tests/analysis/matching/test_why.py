@@ -213,12 +213,12 @@ def test_certify_prints_and_its_exit_code_tells(tmp_path: Path) -> None:
     said = gspo_lab(*certify)
     assert (said.code, said.out.splitlines()[0]) == (
         0,
-        "toy: matched (29 checks, 3 comparisons of two runs)",
+        "toy: matched (30 checks, 3 comparisons of two runs)",
     )
     lab.set_facts("gspo/s1", threads=2)
     said = gspo_lab(*certify)
     assert said.code == 1
-    assert "NOT matched (29 checks, 3 comparisons of two runs): numerics" in said.out
+    assert "NOT matched (30 checks, 3 comparisons of two runs): numerics" in said.out
     said = gspo_lab(*certify, "--json")
     assert (said.code, said.json["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
     said = gspo_lab("certify", "toi", "--runs", lab.runs)

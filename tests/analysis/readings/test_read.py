@@ -36,7 +36,7 @@ from gspo_lab.analysis.readings import (
     summarise,
 )
 from gspo_lab.analysis.readings.curves import (
-    band_shares,
+    band_counts,
     onsets,
     responses,
     shared_bounds,
@@ -227,8 +227,9 @@ def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path
 def test_band_counts_are_of_all_settled_updates(detailed_lab: Path) -> None:
     """Also of those without responses: steps 2 to 5, four updates of 100 tokens each."""
     with Evidence.open(detailed_lab) as evidence:
-        shares = band_shares(Source(evidence, "toy"), GSPO_RUN)
-    assert shares["gspo"].tolist() == pytest.approx([0, 0, 0, 0, 4 * (2 + 3 + 4 + 5) / 1600])
+        counts, tokens = band_counts(Source(evidence, "toy"), GSPO_RUN)
+    assert tokens == 1600
+    assert counts["gspo"].tolist() == pytest.approx([0, 0, 0, 0, 4 * (2 + 3 + 4 + 5)])
 
 
 def test_bins_of_like_length_are_shared() -> None:
@@ -303,12 +304,13 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
 
 
 def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path: Path) -> None:
-    with Evidence.open(
-        make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))
-    ) as evidence:
-        with pytest.raises(Untestable, match="only the warm-up") as raised:
-            ClaimData(Source(evidence, "toy")).value(CLIP, "gspo", 0)
-        assert raised.value.reason.data == {"arm": "gspo", "steps": 7, "planned": 7, "later": True}
+    with (
+        Evidence.open(
+            make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))
+        ) as evidence,
+        pytest.raises(Untestable, match=r"gspo has no update .*: 7 of 7 steps warm up"),
+    ):
+        ClaimData(Source(evidence, "toy")).value(CLIP, "gspo", 0)
 
 
 def test_a_value_beyond_all_numbers_stays_what_it_is(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gspo_lab.analysis.findings.sentences import rare_event_bound, sentence
 from gspo_lab.analysis.stats.verdict import (
     Comparison,
-    Reason,
     Rule,
     Scores,
     decide,
@@ -16,8 +16,7 @@ from gspo_lab.analysis.stats.verdict import (
     verdict_label,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.report.words import because, reason_text, sentence
-from gspo_lab.report.words.verdicts import rare_event_bound
+from gspo_lab.common.reason import Reason
 
 BASE = np.array([0.50, 0.52, 0.48])
 
@@ -29,14 +28,14 @@ def codes(found: Comparison) -> set[str]:
 @pytest.mark.parametrize(
     ("low", "high", "word"),
     [
-        (0.03, 0.09, "better beyond margin"),
-        (-0.09, -0.03, "better beyond margin"),
-        (-0.01, 0.015, "practically equivalent"),
-        (0.001, 0.015, "practically equivalent"),
-        (0.01, 0.05, "better, size not resolved against the margin"),
-        (-0.05, -0.01, "better, size not resolved against the margin"),
-        (-0.01, 0.05, "not resolved"),
-        (-0.2, 0.2, "not resolved"),
+        (0.03, 0.09, "better by more than the margin"),
+        (-0.09, -0.03, "worse by more than the margin"),
+        (-0.01, 0.015, "equivalent within the margin"),
+        (0.001, 0.015, "equivalent within the margin"),
+        (0.01, 0.05, "better, not shown to exceed the margin"),
+        (-0.05, -0.01, "worse, not shown to exceed the margin"),
+        (-0.01, 0.05, "inconclusive"),
+        (-0.2, 0.2, "inconclusive"),
     ],
 )
 def test_words_in_order(low: float, high: float, word: str) -> None:
@@ -46,7 +45,11 @@ def test_words_in_order(low: float, high: float, word: str) -> None:
 def test_better_beyond_margin_names_the_arm_and_the_sentence() -> None:
     # d = .10, .11, .12: mean .11, half-width 4.303 * .01 / sqrt 3 = .0248.
     found = decide(BASE, BASE + np.array([0.10, 0.11, 0.12]), margin=0.02, labels=("grpo", "gspo"))
-    assert (found.word, found.better, found.reasons) == ("better beyond margin", "gspo", ())
+    assert (found.word, found.better, found.reasons) == (
+        "better by more than the margin",
+        "gspo",
+        (),
+    )
     assert found.paired.low == pytest.approx(0.11 - 0.02484, abs=1e-4)
     assert sentence(found) == "gspo is better than grpo by more than the margin."
     assert found.smallest_detectable == pytest.approx(3.264 * 0.01, abs=1e-4)
@@ -62,20 +65,23 @@ TIGHT = np.array([0.0050, 0.0052, 0.0054, 0.0051, 0.0053])
 
 def test_equivalent_though_zero_is_excluded() -> None:
     found = decide(FIVE, FIVE + TIGHT, margin=0.02)
-    assert (found.word, found.better) == ("practically equivalent", None)
-    assert "a difference within the margin" in codes(found)
+    assert (found.word, found.better) == ("equivalent within the margin", None)
+    assert "difference-within-margin" in codes(found)
 
 
 @pytest.mark.parametrize("n", [3, 4])
-def test_fewer_than_five_pairs_are_never_equivalent_and_that_word_is_named(n: int) -> None:
+def test_fewer_than_five_pairs_are_never_equivalent_and_a_note_says_so(n: int) -> None:
     found = decide(FIVE[:n], FIVE[:n] + TIGHT[:n], margin=0.02)
-    assert found.word == "better, size not resolved against the margin"
+    assert found.word == "better, not shown to exceed the margin"
     # .0050 .. .0054 lies inside the margin with all of its interval, and with 0 in it no word is
     # left.
-    few = "fewer than 5 pairs: this interval alone would read 'practically equivalent'"
-    assert few in map(reason_text, found.notes)
+    few = "the interval lies inside the margin, but fewer than 5 pairs cannot show equivalence"
+    assert few in [note.text for note in found.notes]
     around_zero = decide(FIVE[:n], FIVE[:n] + TIGHT[:n] - 0.0052, margin=0.02)
-    assert (around_zero.word, few in map(reason_text, around_zero.notes)) == ("not resolved", True)
+    assert (around_zero.word, few in [note.text for note in around_zero.notes]) == (
+        "inconclusive",
+        True,
+    )
 
 
 def test_the_spread_is_at_least_what_the_answers_alone_vary() -> None:
@@ -90,16 +96,16 @@ def test_the_spread_is_at_least_what_the_answers_alone_vary() -> None:
     assert (below.low, below.seed_sd) == pytest.approx((-0.02484, 0.008), abs=1e-5)
     unknown = decide(BASE, BASE + d, margin=0.02)
     assert (unknown.paired.items_sd, unknown.paired.seed_sd) == (None, None)
-    assert "no answers stored" in codes(unknown)
+    assert "no-answers-stored" in codes(unknown)
 
 
 def test_exact_ties_are_judged_by_what_the_answers_vary() -> None:
     # Five equal pairs, answers' sd .02: half-width 2.7764 * .02 / sqrt 5 = .0248.
     wide = decide(FIVE, FIVE, margin=0.03, items_variance=0.02**2)
-    assert (wide.word, wide.reasons) == ("practically equivalent", ())
+    assert (wide.word, wide.reasons) == ("equivalent within the margin", ())
     assert (wide.paired.low, wide.paired.high) == pytest.approx((-0.02483, 0.02483), abs=1e-5)
-    assert decide(FIVE, FIVE, margin=0.02, items_variance=0.02**2).word == "not resolved"
-    assert because(decide(FIVE, FIVE, margin=0.02, items_variance=0.0)) == "identical scores"
+    assert decide(FIVE, FIVE, margin=0.02, items_variance=0.02**2).word == "inconclusive"
+    assert decide(FIVE, FIVE, margin=0.02, items_variance=0.0).because == "identical scores"
 
 
 # Sum 0, sum of squares 4 over five: sd 1, so t = mean * sqrt 5.
@@ -114,9 +120,9 @@ def test_several_arms_share_alpha_by_holm() -> None:
     # Four arms whose noise is one pattern: 2 MS = 1/2, s~^2 = (2 * 1/2 + 4) / 6 = 5/6. Two-sided p
     # of t / sqrt(5/6) with 6 degrees of freedom: t = 2.60 .0293, t = 3.30 .0112, t = 6.00 .0006.
     among = decide_all([arm(2.6, "x"), arm(0.5, "y"), arm(0, "z")], Rule(margin=0.01))
-    better = "better, size not resolved against the margin"
+    better = "better, not shown to exceed the margin"
     assert among[0].paired.p == pytest.approx(0.0293, abs=1e-4)
-    assert [one.word for one in among] == ["not resolved"] * 3  # .0293 > .05 / 3
+    assert [one.word for one in among] == ["inconclusive"] * 3  # .0293 > .05 / 3
     assert among[0].level == pytest.approx(0.05 / 3)
     low, high = among[0].interval or (0.0, 0.0)
     assert low < 0 < high
@@ -128,13 +134,11 @@ def test_several_arms_share_alpha_by_holm() -> None:
 
 
 def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
-    odd = replace(
-        arm(6.0, "y"), withheld_because=(Reason("not matched", {"why": "other weights"}),)
-    )
+    odd = replace(arm(6.0, "y"), withheld_because=(Reason("not-matched", "other weights"),))
     found = decide_all(
         [arm(2.9, "x"), odd], Rule(margin=0.01)
     )  # p = .044: alone it would do, .025 it does not
-    assert [one.word for one in found] == ["not resolved", "withheld"]
+    assert [one.word for one in found] == ["inconclusive", "no verdict"]
 
 
 Z = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
@@ -159,7 +163,7 @@ def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
     .245, but +- .2969.
     """
     found = of_two(0.1, 1.27, other=0.5)
-    assert (found.word, found.level) == ("better, size not resolved against the margin", 0.025)
+    assert (found.word, found.level) == ("better, not shown to exceed the margin", 0.025)
     assert found.interval == pytest.approx((0.9731, 1.5669), abs=1e-4)
 
 
@@ -168,13 +172,13 @@ def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None
     interval shows both.
     """
     found = of_two(0.5 / 2.7, 0.5, other=5.0)
-    assert (found.word, found.level) == ("better, size not resolved against the margin", 0.05)
+    assert (found.word, found.level) == ("better, not shown to exceed the margin", 0.05)
     assert found.interval == pytest.approx((0.0469, 0.9531), abs=1e-4)
     told = (
-        "this interval alone reads 'practically equivalent', but with arms and looks counted in"
-        " that must pass p < "
+        "this interval alone reads 'equivalent within the margin', but with arms and looks counted"
+        " in that must pass p < "
     )
-    assert f"{told}0.025" in map(reason_text, found.notes)
+    assert f"{told}0.025" in [note.text for note in found.notes]
 
 
 @given(
@@ -189,7 +193,7 @@ def test_every_word_is_that_of_its_interval_or_explained(
     ]
     for found in decide_all(drawn, Rule(1.0, looks=looks)):
         read = verdict_label(*found.interval, 1.0)
-        told = {"reads otherwise alone", "few pairs"} & codes(found)
+        told = {"reads-otherwise-alone", "few-pairs"} & codes(found)
         assert read == found.word or told
 
 
@@ -243,7 +247,7 @@ def test_not_resolved_says_what_is_missing() -> None:
     # sd .01 is half the margin: differences of 2 sd need 5 seeds (factor 1.68), equivalence 5
     # (1.94), so 2 more than 3.
     assert (found.word, found.seeds_for_margin, found.seeds_for_equivalence, found.more_seeds) == (
-        "not resolved",
+        "inconclusive",
         5,
         5,
         2,
@@ -254,7 +258,7 @@ def test_a_flip_by_one_seed_reaches_the_headline() -> None:
     found = decide(BASE, BASE + np.array([-0.01, -0.01, 0.05]), margin=0.02)
     assert found.flips
     assert sentence(found).endswith("Leaving out one seed turns the sign.")
-    assert "one seed turns the sign" in codes(found)
+    assert "one-seed-turns" in codes(found)
 
 
 def test_withheld_with_its_reason() -> None:
@@ -262,18 +266,18 @@ def test_withheld_with_its_reason() -> None:
         BASE,
         BASE + np.array([0.10, 0.11, 0.12]),
         0.02,
-        withheld_because=[Reason("not matched", {"why": "a mismatch"})],
+        withheld_because=[Reason("not-matched", "a mismatch")],
     )
-    assert (mismatch.word, mismatch.better, because(mismatch)) == ("withheld", None, "a mismatch")
+    assert (mismatch.word, mismatch.better, mismatch.because) == ("no verdict", None, "a mismatch")
     assert mismatch.paired.low is not None
     few = decide(BASE[:2], BASE[:2] + np.array([0.1, 0.2]), margin=0.02)
-    assert (few.word, because(few)) == ("withheld", "2 pairs of runs; an interval needs 3")
+    assert (few.word, few.because) == ("no verdict", "2 pairs of runs; an interval needs 3")
     same = decide(BASE, BASE, margin=0.02)
-    assert (same.word, because(same)) == ("withheld", "identical scores")
+    assert (same.word, same.because) == ("no verdict", "identical scores")
     assert sentence(same) == "No verdict on b against a: identical scores."
     assert same.more_seeds is None
     none = decide([], [], margin=0.02)
-    assert (none.word, none.paired.n) == ("withheld", 0)
+    assert (none.word, none.paired.n) == ("no verdict", 0)
 
 
 def test_bad_input_is_refused() -> None:
@@ -286,7 +290,7 @@ def test_bad_input_is_refused() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(3, 6), st.floats(-0.3, 0.3))
-def test_swapping_the_arms_keeps_the_word_and_the_better_arm(
+def test_swapping_the_arms_turns_the_word_and_keeps_the_better_arm(
     seed: int, n: int, effect: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -294,7 +298,11 @@ def test_swapping_the_arms_keeps_the_word_and_the_better_arm(
     b = rng.normal(effect, 0.05, n)
     there = decide(a, b, 0.05, labels=("a", "b"))
     back = decide(b, a, 0.05, labels=("b", "a"))
-    assert (there.word, there.better) == (back.word, back.better)
+    assert there.better == back.better
+    assert there.direction == -back.direction
+    assert there.word.removeprefix("better") == back.word.removeprefix("worse") or (
+        there.word.removeprefix("worse") == back.word.removeprefix("better")
+    )
 
 
 def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
@@ -302,18 +310,18 @@ def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
     found = decide(
         BASE, better, margin=0.02, labels=("grpo", "gspo"), unproven=["weights", "prompts"]
     )
-    assert found.word == "better beyond margin"
+    assert found.word == "better by more than the margin"
     trust = "The pairs are taken on trust: weights, prompts not recorded everywhere."
     assert sentence(found) == f"gspo is better than grpo by more than the margin. {trust}"
 
 
 def test_better_with_unresolved_size() -> None:
     found = decide(BASE, BASE + np.array([0.02, 0.03, 0.04]), margin=0.02)
-    assert (found.word, found.better) == ("better, size not resolved against the margin", "b")
+    assert (found.word, found.better) == ("better, not shown to exceed the margin", "b")
     assert sentence(found) == "b is better than a, not shown to exceed the margin."
 
 
 def test_an_equal_difference_at_every_seed_is_not_taken_for_certainty() -> None:
     found = decide(BASE, BASE + 0.1, margin=0.02)
-    assert found.word == "withheld"
+    assert found.word == "no verdict"
     assert found.smallest_detectable is None

@@ -20,7 +20,7 @@ from gspo_lab.analysis.stats.simulation_cells import (
 )
 from gspo_lab.analysis.stats.verdict import Comparison, decide
 from gspo_lab.common.errors import LabError
-from gspo_lab.report.verdict_details import record
+from gspo_lab.report.views.calibration import record
 
 
 @pytest.fixture(scope="module")

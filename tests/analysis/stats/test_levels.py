@@ -8,7 +8,6 @@ from scipy.stats import binom
 from gspo_lab.analysis.stats.levels import HolmStep, first_resolving, holm, nominal_level, step_down
 from gspo_lab.analysis.stats.ranking import Ranking, ranking
 from gspo_lab.common.errors import LabError
-from gspo_lab.report.words import best_arms
 
 
 def test_adjusted_p_values_by_hand() -> None:
@@ -135,7 +134,7 @@ def test_three_arms_by_pencil() -> None:
     ]
     assert (found.may_be_best, found.apart, found.compared) == (("c", "b"), 2, 3)
     assert (
-        best_arms(found)
+        found.sentence
         == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
     )
     assert found.to_json()["places"][2] == {
@@ -153,7 +152,7 @@ def test_one_arm_is_the_best_where_it_is_told_from_all_others() -> None:
     found = ranked(a=np.zeros(5), b=shifted(6), c=np.array([1e-3, -1e-3, 0, 0, 0]))
     assert found.may_be_best == ("b",)
     assert (
-        best_arms(found) == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
+        found.sentence == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
     )
     assert [(one.first, one.last) for one in found.places] == [(1, 1), (2, 3), (2, 3)]
 
@@ -168,7 +167,7 @@ def test_holm_counts_every_pair_of_six_arms() -> None:
     }
     found = ranked(a=np.zeros(5), b=shifted(4), **near)
     assert (
-        best_arms(found)
+        found.sentence
         == "Any of the 6 arms may be the best: none of 15 pairs of arms differ over 5 seeds."
     )
     assert {(one.first, one.last) for one in found.places} == {(1, 6)}
@@ -188,7 +187,7 @@ def test_what_answers_alone_vary_and_equal_scores_tell_nothing_apart() -> None:
 
 def test_two_seeds_bound_nothing() -> None:
     found = ranking({"a": [0.0, 0.1], "b": [0.5, 0.6], "c": [0.9, 0.9]}, 0.05, lambda a, b: None)
-    assert best_arms(found) == "Fewer than 3 seeds cannot rank the 3 arms."
+    assert found.sentence == "Fewer than 3 seeds cannot rank the 3 arms."
     assert {(one.first, one.last) for one in found.places} == {(1, 3)}
 
 

@@ -14,7 +14,8 @@ from gspo_lab.analysis.stats.moderated import (
     moderated_variance,
 )
 from gspo_lab.analysis.stats.power import detectable_factor, detection_chance, equivalence_factor
-from gspo_lab.analysis.stats.verdict import Comparison, Reason, Rule, Scores, decide_all
+from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
+from gspo_lab.common.reason import Reason
 
 TABLE = np.array([[0.0, 0, 0], [1, 2, 3], [2, 2, 5], [0, 3, 6]])
 """Scores of a baseline and three arms on three seeds."""
@@ -58,7 +59,7 @@ def test_two_arms_are_the_plain_paired_t() -> None:
 
 
 def test_an_arm_that_is_withheld_says_nothing_of_the_others() -> None:
-    barred = (Reason("not matched", {"why": "other weights"}),)
+    barred = (Reason("not-matched", "other weights"),)
     alone, withheld = judged(TABLE[1], TABLE[2], barred=barred)
     assert (alone.paired.pooled_sd, withheld.paired.pooled_sd) == (None, None)
     three = judged(TABLE[1], TABLE[2], TABLE[3], barred=barred)
@@ -72,7 +73,7 @@ def test_the_answers_alone_still_bound_the_spread_from_below() -> None:
 
 def test_an_arm_whose_scores_are_the_baseline_s_has_no_verdict() -> None:
     same, other = judged(TABLE[0], TABLE[2])
-    assert (same.word, same.paired.reason) == ("withheld", "identical scores")
+    assert (same.word, same.paired.reason) == ("no verdict", "identical scores")
     assert other.paired.low is not None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gspo_lab.analysis.stats import Reason, decide
+from gspo_lab.analysis.stats import decide
 from gspo_lab.analysis.stats.paired import paired_t
 from gspo_lab.analysis.stats.random_effects import (
     ReplicationOutcome,
@@ -18,7 +18,8 @@ from gspo_lab.analysis.stats.random_effects import (
 )
 from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.errors import LabError
-from gspo_lab.report.words.verdicts import precision_note
+from gspo_lab.common.reason import Reason
+from gspo_lab.report.views.replications import precision_note
 
 BCG = np.array(
     [
@@ -136,16 +137,16 @@ def said(centre: float, spread: float = 0.004, n: int = 5) -> Verdict:
 @pytest.mark.parametrize(
     ("first", "again", "word", "then"),
     [
-        (0.0, 0.001, "practically equivalent", "held"),
-        (0.0, 0.1, "practically equivalent", "taken back"),
-        (0.0, 0.02, "practically equivalent", "not said again"),
-        (0.1, 0.05, "better beyond margin", "held"),
-        (0.1, 0.0, "better beyond margin", "taken back"),
-        (0.1, -0.1, "better beyond margin", "taken back"),
-        (0.1, 0.02, "better beyond margin", "not said again"),
-        (0.019, 0.1, "better, size not resolved against the margin", "held"),
-        (0.019, 0.01, "better, size not resolved against the margin", "held"),
-        (-0.019, 0.1, "better, size not resolved against the margin", "taken back"),
+        (0.0, 0.001, "equivalent within the margin", "confirmed"),
+        (0.0, 0.1, "equivalent within the margin", "contradicted"),
+        (0.0, 0.02, "equivalent within the margin", "not confirmed"),
+        (0.1, 0.05, "better by more than the margin", "confirmed"),
+        (0.1, 0.0, "better by more than the margin", "contradicted"),
+        (0.1, -0.1, "better by more than the margin", "contradicted"),
+        (0.1, 0.02, "better by more than the margin", "not confirmed"),
+        (0.019, 0.1, "better, not shown to exceed the margin", "confirmed"),
+        (0.019, 0.01, "better, not shown to exceed the margin", "confirmed"),
+        (-0.019, 0.1, "worse, not shown to exceed the margin", "contradicted"),
     ],
 )
 def test_what_became_of_a_word(
@@ -161,7 +162,7 @@ def test_where_nothing_was_said_nothing_holds() -> None:
         [0.0] * 5,
         [0.1, 0.11, 0.12, 0.1, 0.1],
         0.02,
-        withheld_because=[Reason("not matched", {"why": "x"})],
+        withheld_because=[Reason("not-matched", "x")],
     )
     assert replication_outcome(said(0.0), withheld) is None
 

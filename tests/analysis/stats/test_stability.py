@@ -57,12 +57,12 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
     seldom = ArmRuns([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(always, seldom)], MARGIN)
     assert verdict.drop.better == "b"
-    assert (verdict.word, verdict.direction) == ("not resolved", 0)
-    assert verdict.reasons == (("nothing unstable opposite", {"steady": "b", "falling": "a"}),)
+    assert (verdict.word, verdict.direction) == ("inconclusive", 0)
+    assert verdict.because == "b drops less from its best, but no run of a was unstable"
     (contrary,) = decide_stability(
         [RunPairs(replace(always, unstable=(1, 5)), replace(seldom, unstable=(2, 5)))], MARGIN
     )
-    assert contrary.reasons == (("more unstable runs", {"steady": "b"}),)
+    assert contrary.because == "b drops less from its best, but more of its runs were unstable"
 
 
 def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
@@ -73,8 +73,10 @@ def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
     slow = ArmRuns([0.3] * 5, [0.3, 0.3, 0.3, 0.29, 0.3], [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(fast, slow)], MARGIN)
     assert verdict.drop.better == "b"
-    assert verdict.word == "not resolved"
-    assert verdict.reasons == (("final score may be worse", {"steady": "b"}),)
+    assert verdict.word == "inconclusive"
+    assert verdict.because.startswith(
+        "b drops less from its best, but its final score may be worse"
+    )
 
 
 def test_alpha_is_shared_by_arms_alone() -> None:
@@ -91,7 +93,7 @@ def test_alpha_is_shared_by_arms_alone() -> None:
     two = [RunPairs(noisy, steady), RunPairs(noisy, noisy)]
     among = decide_stability(two, MARGIN)[0].drop.paired.p
     strict = Rule(0.02, alpha=among * 1.99)
-    assert decide_stability(two, strict)[0].word == "not resolved"
+    assert decide_stability(two, strict)[0].word == "inconclusive"
 
 
 def test_false_verdicts_of_slow_learners_and_unequal_shapes_stay_below_alpha() -> None:

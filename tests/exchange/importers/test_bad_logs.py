@@ -37,7 +37,7 @@ def folder_of(path: Path, rows: list[tuple[int, dict[str, float]]]) -> Path:
 
 
 TWO_RUNS = "r begins again at step 1, after step 3: two runs in one log"
-NO_NUMBER = "it holds no step with a number"
+NO_NUMBER = "no step in it has a number"
 WANDB = "run-a.wandb"
 EVENTS = "events.out.tfevents.1"
 STATE = "trainer_state.json"
@@ -99,7 +99,7 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
         written,
         "a.csv",
         b"Step,gspo/s0 - r\n1,1\n2,1\n3,1\n1,1\n",
-        "its steps go back from 3 to 1",
+        "begins again at step 1, after step 3: two runs in one log",
     ),
     "verl: empty": (written, "a.jsonl", b"", "the file is empty"),
     "verl: another's JSON": (
@@ -114,11 +114,11 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
         json_lines,
         "a.jsonl",
         [{"step": step, "data": {"r": 1}} for step in BACK],
-        "its steps go back from 3 to 1",
+        "begins again at step 1, after step 3: two runs in one log",
     ),
     "tensorboard: nothing there": (None, "", None, "no event file (*tfevents*) in it"),
-    "tensorboard: empty": (written, EVENTS, b"", "its event files hold no scalar"),
-    "tensorboard: begun": (folder_of, "tb", [], "its event files hold no scalar"),
+    "tensorboard: empty": (written, EVENTS, b"", NO_NUMBER),
+    "tensorboard: begun": (folder_of, "tb", [], NO_NUMBER),
     "tensorboard: another's": (
         written,
         EVENTS,
@@ -144,8 +144,8 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     "csv: two runs": (
         written,
         "a.csv",
-        b"step,reward\n1,0\n3,0\n2,0\n",
-        "its steps go back from 3 to 2",
+        b"step,reward\n2,0\n3,0\n2,0\n",
+        "reward begins again at step 2, after step 3",
     ),
     "csv: half steps": (
         written,
@@ -183,7 +183,7 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
         written,
         STATE,
         b'{"log_history": [{"step": 2, "loss": 1}, {"step": 1, "loss": 1}]}',
-        "its steps go back from 2 to 1",
+        "loss begins again at step 1, after step 2",
     ),
     "csv: a mean of counts": (
         written,
@@ -219,7 +219,7 @@ def test_event_files_of_another_run_in_the_folder_are_refused(tmp_path: Path) ->
     """The second begins again where the first began, later: two seeds logged into one folder."""
     events(tmp_path / "tb", ((step, {"r": 0.25}) for step in range(1, 6)))
     events(tmp_path / "tb", ((step, {"r": 0.5}) for step in range(1, 6)), began=2e9)
-    assert "event files of two runs in one folder" in refused(
+    assert "r begins again at step 1, after step 5: two runs in one log" in refused(
         tmp_path, "tensorboard", tmp_path / "tb", *REWARD
     )
 
@@ -255,7 +255,7 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_read(tmp_path: Path, so
         assert f"note: {file.name}: cut off or damaged behind record" in said.out
         assert rewards(folder) == [(1, 0.25), (2, 0.5)]
     file.write_bytes(whole)
-    assert "x/gspo/s0: grown" in bring(tmp_path / str(lengths[0]), source, file, *REWARD).out
+    assert "x/gspo/s0: replaced" in bring(tmp_path / str(lengths[0]), source, file, *REWARD).out
     assert rewards(tmp_path / str(lengths[0])) == [(1, 0.25), (2, 0.5), (3, 0.75)]
 
 

@@ -18,21 +18,22 @@ from gspo_lab.analysis.findings.run_outcomes import stabilities
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.store import ingest
 from gspo_lab.recording.store.records import read_steps
-from gspo_lab.report import words
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
 
-def test_a_step_with_two_values_is_refused(tmp_path: Path) -> None:
-    """Two equal rows are one; two that differ are told, and neither counts."""
-    log = csv_of(tmp_path / "log.csv", "step,r", "1,.5", "2,.6", "2,.7")
-    assert "step 2 has r twice, 0.6 and 0.7; keep one of the two rows" in refused(
-        tmp_path, "csv", log, *ONE
+def test_two_runs_side_by_side_in_a_log_are_refused(tmp_path: Path) -> None:
+    """Most steps have two numbers. Of a single step the later number counts, with a note."""
+    rows = [f"{step},.{step}{run}" for step in range(1, 5) for run in range(2)]
+    log = csv_of(tmp_path / "log.csv", "step,r", *rows)
+    assert (
+        "r is logged twice at step 1, 0.1 and 0.11, and so at 4 of 4 steps: two runs in one log?"
+        in refused(tmp_path, "csv", log, *ONE)
     )
     csv_of(log, "step,r", "1,.5", "2,.6", "2,.6")
     assert bring(tmp_path, "csv", log, *ONE).code == 0
     scores = csv_of(tmp_path / "scores.csv", "arm,seed,score", "a,0,.5", "a,0,.6")
-    assert "has score twice, 0.5 and 0.6" in refused(tmp_path, "csv", scores, "--study", "y")
+    assert "line 3: it has no step" in refused(tmp_path, "csv", scores, "--study", "y")
 
 
 def test_a_number_that_comes_twice_is_told(tmp_path: Path) -> None:
@@ -80,8 +81,8 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
             assert bring(tmp_path, "csv", log, *options).code == 0
     with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "x"))
-    assert said.word == "withheld"
-    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in words.answer_text(said)
+    assert said.word == "no verdict"
+    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in said.text
     assert said.command == "import complete logs of every run", "its answers cannot be graded here"
 
 
@@ -126,8 +127,8 @@ def test_messages_of_steps_and_runs_say_what_a_reader_can_check(tmp_path: Path) 
     log = json_lines(tmp_path / "log.jsonl", [{"step": 0, "data": {"critic/score/mean": 0.5}}])
     line = refused(tmp_path, "verl", log, *ONE)
     assert (
-        "it has numbers of training at step 0, and verl counts its steps from 1; if another program"
-        " wrote it" in line
+        "it has numbers of training at step 0 (reward_mean), and verl counts its steps from 1; if"
+        " another program wrote it" in line
     )
     runs = [("a", 0), ("a", 1), ("b", 0)]
     for place, (arm, seed) in enumerate(runs):

@@ -41,8 +41,9 @@ def train(arm: str, folder: Path) -> Trained:
     from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
 
+    from gspo_lab.recording.records import to_dict
     from gspo_lab.training.models.builtin_models import build, byte_tokenizer
-    from gspo_lab.training.objectives import PRESETS, Batch, ratio_measures, surrogate
+    from gspo_lab.training.objectives import PRESETS, Batch, Recorder, surrogate
 
     trained = Trained(folder)
     level: Any = LEVELS[arm]
@@ -64,9 +65,15 @@ def train(arm: str, folder: Path) -> Trained:
             old_BT = inputs.get("old_per_token_logps", logp_BT).masked_fill(~mask_BT, 0.0)
             batch = Batch(mask_BT, adv_BT, old_BT, len(mask_BT), int(mask_BT.sum()))
             out = surrogate(logp_BT.masked_fill(~mask_BT, 0.0), batch, settings)
-            everyone = mask_BT.any(dim=1)
-            read = (out.log_ratio_BT, mask_BT, adv_BT, everyone)
-            trained.ours.append(ratio_measures(*read, settings, {}, clipped_BT=out.clipped_BT))
+            tensors = {"log_ratio_BT": out.log_ratio_BT, "mask_BT": mask_BT, "adv_BT": adv_BT}
+            record = Recorder(settings, {}).update(
+                step=0,
+                minibatch=0,
+                **tensors,
+                metrics=out.metrics,
+                evaluated_B=mask_BT.any(dim=1),
+            )
+            trained.ours.append(to_dict(record))
             return loss
 
     set_seed(0)

@@ -13,16 +13,12 @@ from logs import bring, brought, csv_of, eight_seeds, opened
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.clip_fractions import rule_arms
 from gspo_lab.analysis.findings.executions import all_executions, executions_at
-from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import first_settled
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import ingest
-from gspo_lab.report import words
 from gspo_lab.report.lab import Study
-from gspo_lab.study.declaration import digest, locked_of
-from gspo_lab.study.import_origin import filled
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
@@ -79,14 +75,14 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
-    sentence = words.answer_text(said)
+    sentence = said.text
     verdict = "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
-    assert words.ground_text(said).endswith(
+    assert said.ground.endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
     )
-    assert frame[["collapsed", "fell"]].isna().all(axis=None)
+    assert frame[["collapsed", "unstable"]].isna().all(axis=None)
     assert (
         "All 16 runs are finished. Whether runs were unstable is not judged: too few evaluations"
         in page
@@ -101,7 +97,7 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
         said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
     assert (
-        words.answer_text(said)
+        said.text
         == "Not answered: whether runs were unstable is not judged: too few evaluations and"
         " training steps."
     )
@@ -152,27 +148,3 @@ def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
     assert bring(
         tmp_path, "csv", tmp_path / "log.csv", *options, "--map", "reward=r"
     ).out.startswith("a/gspo/s0: unch")
-
-
-def test_an_import_of_an_earlier_version_still_opens(tmp_path: Path) -> None:
-    """It stored every default beside the names of what was told."""
-    options = ("--study", "a", "--seed", 0, "--map", "reward=r", "--set", "objective=gspo")
-    for arm in ("one", "two"):
-        bring(
-            tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5"), *options, "--arm", arm
-        )
-    for file, path in (("study.json", ("arms", "one")), ("one/s0/run.json", ())):
-        content = json.loads((tmp_path / "runs" / "a" / file).read_text())
-        place = content
-        for part in path:
-            place = place[part]
-        place["settings"] = filled(place["settings"]).model_dump(mode="json")
-        content |= {"digest": digest(locked_of(content))} if path else {}
-        (tmp_path / "runs" / "a" / file).write_text(json.dumps(content))
-    with opened(tmp_path) as evidence:
-        found = Source(evidence, "a")
-        assert found.declaration.arms["one"].resolved == found.declaration.arms["two"].resolved
-        assert study_certificate(found).open == ()
-    assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--arm", "one").out.startswith(
-        "a/one/s0: unchanged"
-    )

@@ -85,7 +85,7 @@ def test_claims_of_the_library_are_descriptions(lab: Lab) -> None:
     assert study.claims().empty
     every = study.claims(every=True)
     assert not every["declared"].any()
-    assert set(every["word"]) <= {"supported", "contradicted", "not resolved", "not testable here"}
+    assert set(every["word"]) <= {"supported", "contradicted", "inconclusive", "not testable here"}
     assert len(every) > 10
 
 

@@ -8,7 +8,7 @@ import pytest
 from counting import Bench
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.report.sections.provenance import reproduce
+from gspo_lab.report.views.provenance import reproduce
 from gspo_lab.running.conduct import study_lock
 from gspo_lab.study import Declaration, Study, digest
 from gspo_lab.study.declaration import LOCKED, identity
@@ -173,7 +173,7 @@ def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -
         declare(bench.study(), bench.home)
 
 
-def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
+def test_the_names_of_a_contrast_may_be_added_and_never_change(bench: Bench) -> None:
     contrast = "verdict.contrast={a = -1, b = 1}"
     names = ["the new rule", "the old rule"]
     bench.b = "clip_high = 0.001"
@@ -185,6 +185,9 @@ def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
     content = declare(bench.study(overrides=[contrast, f"verdict.names={names}"]), bench.home)
     assert content["verdict"] == {**before["verdict"], "names": names}
     assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
+    swapped = bench.study(overrides=[contrast, f"verdict.names={names[::-1]}"])
+    with pytest.raises(LabError, match=r"verdict\.names was .* cannot change"):
+        declare(swapped, bench.home)
     assert content["digest"] == lock_digest(content) != before["digest"]
     first = Declaration.parse(before, "here")
     second = Declaration.parse(content, "here")
@@ -213,7 +216,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
         bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home
     )
     file = "studies/count.toml"  # the fixture's path is that of this machine, and is not kept
-    words = ["--set", "update.epochs=2", "--seeds", "1", "--steps", "7", "--name", "other"]
+    words = ["--set", "update.epochs=2", "--seed", "0", "--steps", "7", "--name", "other"]
     assert first["commands"] == [[file, *words]]
     (home / "a/s0").mkdir(parents=True)
     (home / "a/s0/journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
@@ -237,7 +240,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
     assert grown["commands"] == [[file, *words], [file, *more]]
     assert grown["digest"] == lock_digest(grown)
     assert reproduce(Declaration.parse(grown, "here")) == [
-        "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1 --steps 7 --name other",
+        "gspo-lab run studies/count.toml --set update.epochs=2 --seed 0 --steps 7 --name other",
         (
             "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1,4 --steps 7 --arms b,a"
             " --name other"

@@ -116,9 +116,7 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     assert (grpo.pop("clip_low"), grpo.pop("clip_high")) == pytest.approx((LOW, HIGH), rel=1e-3)
     assert grpo == {"objective": "grpo", "kl_coef": 0.01, "update": {"learning_rate": 2e-6}}
     assert gspo.keys() == {"objective", "clip_low", "clip_high"}
-    pilots = {
-        path.parent.parent.name for path in (bench.runs / "_advice/count").glob("*/s*/run.json")
-    }
+    pilots = {path.parent.parent.name for path in (bench.home / "_advice").glob("*/s*/run.json")}
     assert pilots == {f"{rule}-{number}" for rule in ("grpo", "gspo") for number in (0, 1)}
     console = Console(file=(shown := io.StringIO()), width=200)
     assert advise(bench.study(), bench.runs, console=console, live=False) == found
@@ -143,7 +141,7 @@ def test_a_first_batch_without_a_lesson_is_told_before_the_rest_of_the_pilot(ben
     bench.flat = True
     with pytest.raises(LabError, match="all responses to a problem earned the same"):
         advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
-    (journal, _) = sorted((bench.runs / "_advice/count").rglob("journal.jsonl"))
+    (journal, _) = sorted((bench.home / "_advice").rglob("journal.jsonl"))
     assert journal.read_text().count('"kind":"step"') == 1
 
 

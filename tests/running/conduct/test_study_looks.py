@@ -9,10 +9,11 @@ from counting import Bench
 
 from gspo_lab.analysis.findings.decision import Decision
 from gspo_lab.analysis.findings.decision import decision as decision_of
+from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.reason import sentences
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report.words import sentence, sentences
 
 FAR = {"a/s0": 1, "a/s1": 1, "a/s2": 1, "b/s0": 8, "b/s1": 9, "b/s2": 8}
 """Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond

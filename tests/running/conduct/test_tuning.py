@@ -19,13 +19,13 @@ from counting import Bench
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.matched import trials as trials_of
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import Evidence, ingest
-from gspo_lab.report.words import decided_sentences
 from gspo_lab.running.conduct import StudyOutcome
 from gspo_lab.running.conduct.replication import replication
 

@@ -36,7 +36,7 @@ from gspo_lab.training.engines.native.policy import Policy
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
 from gspo_lab.training.models.lora import add_adapters
 from gspo_lab.training.models.shapes import PUBLISHED, ModelShape
-from gspo_lab.training.objectives import Objective
+from gspo_lab.training.objectives import Objective, Recorder
 from gspo_lab.training.objectives.losses import LOSSES
 from gspo_lab.training.samplers.base import Request, Rollout
 
@@ -203,7 +203,7 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
             trained,
             objective,
             LOSSES["clip"],
-            bands={},
+            Recorder(objective, {}),
             replay="none",
             sampler_is_old=False,
         )
@@ -217,10 +217,14 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "passes": [len(one.forwards) for one in done],
         "devices": sorted(
-            {str(x.device) for one in done for x in (one.log_ratio_MT, one.clipped_MT)}
+            {
+                str(x.device)
+                for one in done
+                for x in (one.log_ratio_MT, one.metrics["clip_fraction_tokens"])
+            }
         ),
-        "router_gradient": [one.router_grad_norm for one in done],
-        "finite": [one.moved.finite for one in done],
+        "router_gradient": [one.columns["router_grad_norm"] for one in done],
+        "finite": [one.finite for one in done],
     }
 
 

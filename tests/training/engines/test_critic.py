@@ -197,5 +197,4 @@ def test_a_dead_critic_is_told(make_run: MakeRun) -> None:
         setting.critic.trained.model.head.weight.fill_(float("nan"))
     experience.credit(setting.critic.advantages(experience, torch.ones(16)))
     done = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(16), fresh=True))
-    assert not done.critic_finite
-    assert not done.moved.finite
+    assert not done.finite

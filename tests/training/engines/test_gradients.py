@@ -94,14 +94,14 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
         found.append(setting.updater.prepared(experience, MinibatchRows(0, 1, rows, False))[0])
     assert found[0] == found[1] != fresh
     done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
-    measured = update_record(setting.updater, experience, done, detail=False, token_detail=False)
+    measured = update_record(setting.updater, experience, done)
     assert (measured.bapo_clip_low, measured.bapo_clip_high) == (
         found[0].clip_low,
         found[0].clip_high,
     )
     assert (
         measured.clip_fraction_tokens
-        == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum())
+        == int(done.metrics["clip_fraction_tokens"].sum()) / int(experience.mask_NT.sum())
         > 0
     )
 
@@ -116,13 +116,13 @@ def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     setting.policy.microbatch_tokens = 60
     done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
     above_MT = (done.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
-    record = update_record(setting.updater, experience, done, detail=False, token_detail=False)
+    record = update_record(setting.updater, experience, done)
     assert (
         record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
     )
     experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
     idle = setting.updater.update(experience, MinibatchRows(0, 2, rows, False))
-    record = update_record(setting.updater, experience, idle, detail=False, token_detail=False)
+    record = update_record(setting.updater, experience, idle)
     assert record.dual_clip_fraction_tokens == 0.0
 
 
@@ -273,8 +273,8 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
         if skip:
             experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
         done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
-        assert (done.loss, done.moved.grad_norm, done.moved.finite) == (0.0, 0.0, True)
-        measured = update_record(setting.updater, experience, done, detail=True, token_detail=False)
+        assert (done.columns["loss"], done.columns["grad_norm"], done.finite) == (0.0, 0.0, True)
+        measured = update_record(setting.updater, experience, done)
         assert measured.evaluated_responses == (0 if skip else 16)
         assert measured.clip_fraction_tokens == 0.0
         assert (measured.stale_k3 is None) == skip

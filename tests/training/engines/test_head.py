@@ -36,6 +36,14 @@ def whole(
     return logp_BTV.gather(2, target_BT[..., None])[..., 0] * MASK, entropy_BT.detach() * MASK
 
 
+def logit_gradient(model: Any, inputs: dict[str, Any], target_BT: torch.Tensor) -> torch.Tensor:
+    """The norm of each target's gradient by its scaled logits, as autograd has it."""
+    logits_BTV = (model(**inputs).logits[:, -4:].float() / TEMPERATURE).detach().requires_grad_()
+    logp_BTV = logits_BTV.log_softmax(-1)
+    logp_BTV.gather(2, target_BT[..., None]).sum().backward()
+    return logits_BTV.grad.norm(dim=-1) * MASK
+
+
 def gradient(model: Any, logp_BT: torch.Tensor, weight_BT: torch.Tensor = WEIGHTS) -> torch.Tensor:
     model.zero_grad()
     (logp_BT * weight_BT).sum().backward()
@@ -58,10 +66,17 @@ def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
     model = gemma() if name == "gemma2" else build(name, seed=1)
     in_blocks(monkeypatch, block, kept=kept)
     inputs, target_BT = batch(model)
-    logp_BT, entropy_BT = token_logprobs(
-        model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True
+    logp_BT, entropy_BT, size_BT = token_logprobs(
+        model,
+        inputs,
+        target_BT,
+        MASK,
+        temperature=TEMPERATURE,
+        entropy=True,
+        logit_gradient=True,
     )
     want_logp_BT, want_entropy_BT = whole(model, inputs, target_BT)
+    torch.testing.assert_close(size_BT, logit_gradient(model, inputs, target_BT))
     torch.testing.assert_close(logp_BT, want_logp_BT, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(entropy_BT, want_entropy_BT, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
@@ -83,7 +98,7 @@ def test_entropies_have_a_gradient(
     if not at_once:
         in_blocks(monkeypatch, 500, kept=kept)
     inputs, target_BT = batch(model)
-    logp_BT, entropy_BT = token_logprobs(
+    logp_BT, entropy_BT, _ = token_logprobs(
         model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True
     )
     assert entropy_BT is not None
@@ -111,7 +126,7 @@ def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
     in_blocks(monkeypatch, 500, kept=kept)
     inputs, target_BT = batch(model)
     for weight_BT in (WEIGHTS * (WEIGHTS % 3 != 0), WEIGHTS * 0):
-        logp_BT, _ = token_logprobs(
+        logp_BT, _, _ = token_logprobs(
             model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False
         )
         found = gradient(model, logp_BT, weight_BT)
@@ -127,7 +142,7 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
     in_blocks(monkeypatch, 500, kept=True)
     inputs, target_BT = batch(model)
     with torch.autocast("cpu", torch.bfloat16):
-        logp_BT, _ = token_logprobs(
+        logp_BT, _, _ = token_logprobs(
             model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False
         )
         want_BT, _ = whole(model, inputs, target_BT)
@@ -181,7 +196,7 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
 
     def seen_of() -> Largest:
         with Largest(model.lm_head.weight) as seen:
-            logp_BT, _ = token_logprobs(
+            logp_BT, _, _ = token_logprobs(
                 model,
                 {"input_ids": ids[:, :-1]},
                 ids[:, -50:],
@@ -199,3 +214,24 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
     assert seen_of().numel < tokens * vocabulary / 4
     accumulate_tied_gradient(model)
     assert len(seen_of().like) == 1
+
+
+def test_all_logits_at_once_tell_the_same_size_of_a_gradient() -> None:
+    model = build("tiny-qwen3", seed=1)
+    inputs, target_BT = batch(model)
+    plain_BT, _, none = token_logprobs(
+        model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False
+    )
+    logp_BT, _, size_BT = token_logprobs(
+        model,
+        inputs,
+        target_BT,
+        MASK,
+        temperature=TEMPERATURE,
+        entropy=False,
+        logit_gradient=True,
+    )
+    assert none is None
+    assert torch.equal(plain_BT, logp_BT)
+    assert not size_BT.requires_grad
+    torch.testing.assert_close(size_BT, logit_gradient(model, inputs, target_BT))

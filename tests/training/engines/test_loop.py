@@ -120,7 +120,7 @@ def test_a_kill_at_the_very_end_loses_nothing(
         "interrupted",
         True,
     )
-    work(harried, (worker.StepCount, "write_progress"))
+    work(harried, (worker.JournalSink, "write_progress"))
     assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
         "interrupted",
         True,
@@ -167,6 +167,8 @@ def test_records_hold_what_happened(trained: Trained) -> None:
     assert all(sum(advantages) == pytest.approx(0, abs=1e-5) for advantages in by_prompt.values())
     assert step.mismatch_abs_max < 1e-4
     assert 0 < step.entropy < 6
+    assert step.entropy_quantiles == sorted(step.entropy_quantiles)
+    assert step.entropy_quantiles[0] <= step.entropy <= step.entropy_quantiles[-1]
     benchmarks = [a for a in memory.answers if a.bench == "lottery"]
     assert [a.step for a in benchmarks] == [0] * 5 + [2] * 5
     moved = next(
@@ -204,6 +206,7 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, traine
         assert first.expert_change == 0.0
         assert memory.updates[1].expert_change is None
         assert memory.updates[1].router_entropy is not None
+        assert 0 <= memory.updates[1].dead_experts < 1
 
 
 def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(trained: Trained) -> None:

@@ -73,7 +73,7 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
     for _ in range(7):
         gradient(trained, 2.0**-20)
         assert trained.unscale()
-        assert trained.move(0.0).finite
+        assert trained.step(0.0).finite
         scales.append(trained.scale / FIRST_SCALE)
     assert scales == [1, 1, 2, 2, 2, 4, 4]
     again = TrainableModel(Weight(), FLOAT16)
@@ -146,10 +146,10 @@ def test_the_trainers_head_in_float32() -> None:
     mask_BT = torch.ones(1, 4, dtype=torch.bool)
     with computing_in("bfloat16", "cpu"):
         states_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
-        logp_BT, _ = token_logprobs(
+        logp_BT, _, _ = token_logprobs(
             model, inputs, target_BT, mask_BT, temperature=0.7, entropy=False, float32_head=True
         )
-        coarse_BT, _ = token_logprobs(
+        coarse_BT, _, _ = token_logprobs(
             model, inputs, target_BT, mask_BT, temperature=0.7, entropy=False
         )
     logits_BTV = states_BSH[:, -4:].float() @ model.get_output_embeddings().weight.T / 0.7

@@ -26,7 +26,13 @@ from tiny_moe import (
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.load import computing_in
-from gspo_lab.training.models.routing import Routers, RoutingRecorder, expert_change, load_cv
+from gspo_lab.training.models.routing import (
+    Routers,
+    RoutingRecorder,
+    dead_share,
+    expert_change,
+    load_cv,
+)
 
 
 def by_hand(
@@ -473,6 +479,9 @@ def test_load_cv_by_hand() -> None:
     mask = torch.tensor([[True, True, False]])
     assert load_cv(routes, mask, 4) == pytest.approx((0.0 + 1.0) / 2)
     assert load_cv(routes[:, :, 1:], mask, 4) == pytest.approx((4 / 2 - 1) ** 0.5)
+    # Nobody chose experts 2 and 3 of layer 1; the third token does not count.
+    assert dead_share(routes, mask, 4) == 2 / 8
+    assert dead_share(routes[:, :, :1], mask, 4) == 0.0
 
 
 def test_numbers_from_routes_refuse_what_has_no_answer() -> None:

@@ -1,14 +1,14 @@
-"""Mini-batches written by hand, and `ratio_measures` of them with what their objective clipped, as
-engines call it.
-"""
+"""Mini-batches written by hand, and the numbers that are recorded of them."""
 
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gspo_lab.training.objectives import Batch, Surrogate, ratio_metrics, surrogate
-from gspo_lab.training.objectives.losses import Common, Loss
+from gspo_lab.training.objectives import Batch, Recorder, Surrogate, surrogate
+from gspo_lab.training.objectives.losses import Common, Loss, Metrics
+from gspo_lab.training.objectives.recorder import Bands
 
 
 def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
@@ -18,25 +18,25 @@ def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = No
     return Batch(mask_BT, adv_BT, old_BT, responses=len(mask), tokens=int(mask_BT.sum()))
 
 
-def ratio_measures(
+def numbers(
     l_BT: Tensor,
     mask_BT: Tensor,
     adv_BT: Tensor,
     evaluated_B: Tensor,
     settings: Common,
-    bands: ratio_metrics.Bands,
+    bands: Bands,
+    metrics: Metrics | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    out = surrogate(
-        l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum())), settings
+    """What is recorded of a mini-batch, with what its objective tells or with these `metrics`."""
+    batch = Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum()))
+    tensors = {"log_ratio_BT": l_BT, "mask_BT": mask_BT, "adv_BT": adv_BT}
+    if metrics is None:
+        metrics = surrogate(l_BT, batch, settings).metrics
+    record = Recorder(settings, bands).update(
+        step=0, minibatch=0, **tensors, metrics=metrics, evaluated_B=evaluated_B, **more
     )
-    return ratio_metrics.ratio_measures(
-        *(out.log_ratio_BT, mask_BT, adv_BT, evaluated_B, settings, bands),
-        clipped_BT=out.clipped_BT,
-        gate_BT=out.gate_BT,
-        dual_clipped_BT=out.dual_clipped_BT,
-        **more,
-    )
+    return {entry.name: getattr(record, entry.name) for entry in fields(record)}
 
 
 def gradient(

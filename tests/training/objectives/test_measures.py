@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from measuring import ratio_measures
+from measuring import numbers
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.training.objectives import PRESETS, ratio_metrics, response_detail
-from gspo_lab.training.objectives.ratio_metrics import calibrated_band, clipped_share
+from gspo_lab.training.objectives import PRESETS, Batch, response_detail, surrogate
+from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.training.objectives.losses import Common
 from gspo_lab.training.objectives.ratios import Level
 
 LN = math.log
@@ -31,7 +32,7 @@ ALL = torch.ones(3, dtype=torch.bool)
 
 def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> dict[str, Any]:
     settings = PRESETS["grpo"].replace(importance_sampling_level=level, **changes)
-    return ratio_measures(L, MASK, ADV, evaluated_B, settings, BANDS)
+    return numbers(L, MASK, ADV, evaluated_B, settings, BANDS)
 
 
 def test_token_rule() -> None:
@@ -51,13 +52,50 @@ def test_token_rule() -> None:
     assert out["dual_clip_fraction_tokens"] is None
 
 
+# |e_y - p| of each token; with two tokens in a vocabulary it is sqrt(2) (1 - p_y).
+SIZE = torch.tensor([[0.5, 0.25, 1.0, 1.0], [1.0, 0.5, 0.0, 0.0], [9.0, 0.0, 0.0, 0.0]])
+
+
+def shares_of_the_gradient(settings: Common) -> tuple[float | None, ...]:
+    batch = Batch(MASK, ADV, 0 * L, 3, 7)
+    metrics = surrogate(L, batch, settings).metrics | {"logit_gradient": SIZE}
+    out = numbers(L, MASK, ADV, ALL, settings, BANDS, metrics)
+    return (
+        out["clip_fraction_gradient"],
+        out["would_clip_fraction_gradient_grpo"],
+        out["would_clip_fraction_gradient_gspo"],
+    )
+
+
+def test_the_share_of_the_gradient_that_is_clipped() -> None:
+    """r |A| |e_y - p|: what binds by what is there; A = 0 adds nothing, whatever its ratio."""
+    total = 1.5 * 0.5 + 1.5 * 0.25 + 1.0 + 1.0 + 0.5 * 1.0 + 1.0 * 0.5
+    by_token = (1.5 * 0.5 + 1.5 * 0.25 + 0.5 * 1.0) / total
+    s_0, s_1 = math.sqrt(1.5), math.sqrt(0.5)
+    # GSPO's rule: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens; at 0.2 and 0.2 both do.
+    by_response = s_1 * 1.5 / (s_0 * 2.75 + s_1 * 1.5)
+    grpo = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
+    gspo = PRESETS["gspo"].replace(clip_low=0.2, clip_high=0.2)
+    rules = (pytest.approx(by_token), pytest.approx(by_response))
+    assert shares_of_the_gradient(grpo) == (rules[0], *rules)
+    assert shares_of_the_gradient(gspo) == (1.0, *rules)
+    # No clip, and a ratio that is not the level's: what the rules would take is known all the same.
+    assert shares_of_the_gradient(PRESETS["cispo"]) == (None, *rules)
+    assert shares_of_the_gradient(PRESETS["fspo"]) == (None, *rules)
+    assert measured("token")["clip_fraction_gradient"] is None, "without probabilities: unknown"
+    idle = numbers(L * 0, MASK, ADV * 0, ~ALL, grpo, BANDS)
+    assert (idle["clip_fraction_tokens"], idle["clip_fraction_gradient"]) == (0.0, None)
+
+
 def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
     # Of the second response (A < 0) one token's ratio, e^0.5 or so, lies above the cap; its
     # gradient is lost as well.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
-    took = {"clipped_BT": MASK & (ADV > 0) & (L.exp() > 1.27), "dual_clipped_BT": MASK & False}
-    took["dual_clipped_BT"][1, 0] = True
-    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, **took)
+    dual_BT = MASK & False
+    dual_BT[1, 0] = True
+    clipped_BT = MASK & (ADV > 0) & (L.exp() > 1.27)
+    metrics = {"clip_fraction_tokens": clipped_BT, "dual_clip_fraction_tokens": dual_BT}
+    out = numbers(L, MASK, ADV, ALL, settings, BANDS, metrics)
     assert (out["clipped_tokens"], out["dual_clip_fraction_tokens"]) == (2, pytest.approx(1 / 7))
     assert out["effective_fraction_tokens"] == pytest.approx((6 - 2 - 1) / 7)
 
@@ -67,7 +105,7 @@ def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
     # 0.5 for one inside.
     settings = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
     clipped_BT = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    out = ratio_metrics.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
+    out = numbers(L, MASK, ADV, ALL, settings, BANDS, {"clip_fraction_tokens": clipped_BT})
     assert (
         out["would_clip_fraction_tokens_grpo"]
         == out["clip_fraction_tokens"]
@@ -105,13 +143,14 @@ def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_n
 
 
 def test_nothing_evaluated_is_not_measured() -> None:
-    out = ratio_measures(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
+    out = numbers(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
     assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (
         0,
         3,
         0.0,
     )
-    assert not {name for name in out if name.startswith(("log_ratio", "ess", "chi2", "stale"))}
+    prefixes = ("log_ratio", "ess", "chi2", "stale")
+    assert {out[name] for name in out if name.startswith(prefixes)} == {None}
 
 
 def test_spread() -> None:
@@ -137,7 +176,7 @@ def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample
     far: float,
 ) -> None:
     """exp(-800) is 0; exp(-400) is 2e-174, and its square is 0."""
-    out = ratio_measures(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
+    out = numbers(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
     assert (out["ess_tokens"], out["ess_responses"]) == (None, None)
     assert (out["chi2_tokens"], out["stale_k1"], out["log_ratio_max_abs"]) == (-1.0, -far, -far)
 

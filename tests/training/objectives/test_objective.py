@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from measuring import batch_of, gradient, ratio_measures
+from measuring import batch_of, gradient, numbers
 from torch import Tensor
 
 from gspo_lab.training.objectives import PRESETS, Batch, mismatch_measures, surrogate
@@ -87,7 +87,7 @@ def test_dual_clip_caps_the_loss_and_takes_the_gradient() -> None:
         out, grad_BT = gradient(GRPO.replace(dual_clip=3.0), batch_of([[1]], [adv]), logp_BT)
         assert float(out.loss.detach()) == pytest.approx(loss)
         assert float(grad_BT) == 0.0
-        assert bool(out.dual_clipped_BT) is capped
+        assert bool(out.metrics["dual_clip_fraction_tokens"]) is capped
         assert bool(out.clipped_BT) is not capped
 
 
@@ -127,7 +127,7 @@ def test_the_kl_term_is_k3_with_its_gradient_and_finite_in_single_precision(nats
     out, grad_BT = gradient(GRPO.replace(kl_coef=0.5), batch, torch.zeros(1, 2))
     near = min(nats, 40.0)
     value = math.exp(near) - near - 1 + (nats - near) * math.expm1(40)
-    assert float(out.kl_sum) == pytest.approx(value, rel=1e-5, abs=1e-7)
+    assert float(out.metrics["kl"]) == pytest.approx(value, rel=1e-5, abs=1e-7)
     assert float(out.loss.detach()) == pytest.approx(0.5 * value / 2, rel=1e-5, abs=1e-7)
     assert grad_BT[0].tolist() == pytest.approx([-0.5 * math.expm1(near) / 2, 0.0], rel=1e-5)
     assert grad_BT.norm().isfinite()
@@ -205,7 +205,7 @@ def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: Lev
     assert torch.allclose(masked_grad[0], plain_grad[0])
     of_kl = PRESETS["grpo"].replace(aggregation="token-mean", kl_coef=0.1)
     assert torch.allclose(masked_grad[1], gradient(of_kl, silent, data.old_logp_BT)[1][1])
-    assert masked.kl_sum == plain.kl_sum
+    assert masked.metrics["kl"] == plain.metrics["kl"]
 
 
 def test_measures() -> None:
@@ -241,33 +241,30 @@ def test_flips_are_the_tokens_that_one_program_alone_clips() -> None:
     everyone = torch.ones(2, dtype=torch.bool)
     still = torch.zeros_like(MISMATCH)
     for own, other in ((still, MISMATCH), (MISMATCH, still)):
-        out = ratio_measures(
+        out = numbers(
             own, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
         )
         assert out["flip_fraction_tokens_grpo"] == pytest.approx(1 / 5)
         assert out["flip_fraction_tokens_gspo"] == 0.0
-        out = ratio_measures(
+        out = numbers(
             own, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
         )
         # Signs turned: 1/4 < .8 at A < 0, 1.5 twice at A > 0; the second response whole.
         assert out["flip_fraction_tokens_grpo"] == pytest.approx(3 / 5)
         assert out["flip_fraction_tokens_gspo"] == pytest.approx(2 / 5)
-    assert "flip_fraction_tokens_grpo" not in ratio_measures(
-        MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands
-    )
+    out = numbers(MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands)
+    assert out["flip_fraction_tokens_grpo"] is None
 
 
 def test_clips_by_the_sign_of_the_advantage_and_what_a_correction_leaves() -> None:
     weight_BT = torch.tensor([[1.0, 0.0, 1.0], [0.5, 0.5, 1.0]])
-    out = ratio_measures(
-        MISMATCH,
-        TOKENS,
-        SIGNS,
-        torch.ones(2, dtype=torch.bool),
-        PRESETS["grpo"],
-        {"grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)},
-        weight_BT=weight_BT,
-    )
+    metrics = {
+        "clip_fraction_tokens": TOKENS & (SIGNS > 0) & (MISMATCH.exp() > 1.27),
+        "correction_weight_mean": weight_BT,
+        "correction_masked_tokens": weight_BT == 0,
+    }
+    everyone = torch.ones(2, dtype=torch.bool)
+    out = numbers(MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], {}, metrics)
     assert out["clip_fraction_positive_tokens"] == pytest.approx(1 / 3)
     assert out["clip_fraction_negative_tokens"] == 0.0
     assert out["correction_weight_mean"] == pytest.approx((1 + 0 + 1 + 0.5 + 0.5) / 5)

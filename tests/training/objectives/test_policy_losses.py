@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from measuring import batch_of, gradient, ratio_measures
+from measuring import batch_of, gradient, numbers
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -282,7 +282,7 @@ def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
         assert torch.allclose(grad_BT, factor * expected_BT)
         assert not out.clipped_BT.any()
         assert (out.ratio_BT == 1).all()
-        assert (out.gate_BT is None) is bool(LOSSES[loss].clips), "who clips has no gate"
+        assert ("gate_mean" in out.metrics) is not bool(LOSSES[loss].clips), "who clips has no gate"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -331,9 +331,7 @@ def test_padding_extremes_and_parts(preset: str) -> None:
 def measured(settings: Common) -> dict[str, Any]:
     batch = batch_of(MASK, [1.0, -1.0])
     everyone = torch.ones(2, dtype=torch.bool)
-    return ratio_measures(
-        LOGP, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)}
-    )
+    return numbers(LOGP, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)})
 
 
 def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
@@ -385,14 +383,14 @@ def test_dcpo_s_upper_bound_ends_at_ten() -> None:
 
 MINE = '''
 from pydantic import Field
-from gspo_lab.training.objectives.losses import Common, Loss, LossInputs, Term, weighted
+from gspo_lab.training.objectives.losses import Common, Loss, LossInputs, weighted
 
 
 class Mine(Common):
     power: float = Field(1.0, ge=0)
 
 
-def term(moved: LossInputs, settings: Mine) -> Term:
+def term(moved: LossInputs, settings: Mine):
     """sg(r^power) A log pi."""
     return weighted(moved, moved.ratio_BT.detach() ** settings.power)
 

@@ -9,12 +9,13 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from measuring import ratio_measures
+from measuring import numbers
 
 from gspo_lab.recording.records import UpdateRecord, update
 from gspo_lab.recording.records.field import metric
+from gspo_lab.recording.records.reduction import share
 from gspo_lab.study.declaration import reference_bands
-from gspo_lab.training.objectives import PRESETS, Batch, response_detail, surrogate
+from gspo_lab.training.objectives import PRESETS, Batch, Recorder, response_detail, surrogate
 from gspo_lab.training.objectives.ratios import RATIOS, RULES, Level, Ratio, binds
 
 LN = math.log
@@ -70,19 +71,15 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     @update._for_each_rule
     class Columns:
         first: int = metric("-", "before")
-        would_RULE: float = metric("-", "with RULE")
+        would_RULE: float = metric("-", "with RULE", rule=share("would_clip_RULE", "tokens"))
+        flip_RULE: float = metric("-", "with RULE", rule=share("flip_RULE", "tokens"))
         last: int = metric("-", "after")
 
-    assert [field.name for field in fields(Columns)] == [
-        "first",
-        "would_grpo",
-        "would_gspo",
-        "would_toy",
-        "last",
-    ]
-    assert {field.name: field.metadata["meaning"] for field in fields(Columns)}["would_toy"] == (
-        "with r = w_2 and a toy's range"
-    )
+    rules = ("grpo", "gspo", "toy")
+    columns = {entry.name: entry.metadata for entry in fields(Columns)}
+    of_rules = [f"{name}_{rule}" for name in ("would", "flip") for rule in rules]
+    assert list(columns) == ["first", *of_rules, "last"]
+    assert columns["would_toy"]["meaning"] == "with r = w_2 and a toy's range"
     bands = reference_bands([])
     assert bands["toy"] == (0.1, 0.1)
     # w = (1, 2) with A = +1 and (2, 1) with A = -1: the toy clips the first response whole, and
@@ -94,20 +91,16 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = PRESETS["grpo"].replace(
         importance_sampling_level=second, clip_low=0.1, clip_high=0.1
     )
-    out = ratio_measures(
-        l_BT,
-        mask_BT,
-        adv_BT,
-        torch.ones(2, dtype=torch.bool),
-        settings,
-        bands,
-        other_log_ratio_BT=0 * l_BT,
-    )
-    assert out["clip_fraction_tokens"] == out["would_clip_fraction_tokens_toy"] == 0.5
-    assert out["flip_fraction_tokens_toy"] == 0.5
-    assert out["band_counts"]["toy"] == {"low": [0] * 5, "high": [2] * 5}
     done = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, responses=2, tokens=4), settings)
     assert done.clipped_BT.tolist() == [[True, True], [False, False]]
+    everyone = torch.ones(2, dtype=torch.bool)
+    arrays = Recorder(settings, bands).arrays(
+        l_BT, mask_BT, adv_BT, done.metrics, everyone, 0 * l_BT
+    )
+    assert columns["would_toy"]["rule"](arrays) == columns["flip_toy"]["rule"](arrays) == 0.5
+    out = numbers(l_BT, mask_BT, adv_BT, everyone, settings, bands)
+    assert out["clip_fraction_tokens"] == 0.5
+    assert out["band_counts"]["toy"] == {"low": [0] * 5, "high": [2] * 5}
 
 
 def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() -> None:
@@ -124,7 +117,7 @@ def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() ->
     out.loss.backward()
     assert logp_BT.grad[0].tolist() == pytest.approx([-1.0, 0.0, 0.0, -1.0])
     everyone = torch.ones(1, dtype=torch.bool)
-    found = ratio_measures(
+    found = numbers(
         out.log_ratio_BT, mask_BT, adv_BT, everyone, PRESETS["gspo"], reference_bands([])
     )
     assert (found["response_tokens"], found["active_tokens"], found["clipped_tokens"]) == (2, 2, 2)
@@ -145,8 +138,6 @@ def test_advantages_may_differ_within_a_response() -> None:
     assert out.clipped_BT.tolist() == [[True, True, False, False]]
     assert float(out.loss) == pytest.approx(-(2 * (1 + 4e-4) - 3 * 2 * 2) / 4)
     everyone = torch.ones(1, dtype=torch.bool)
-    found = ratio_measures(
-        l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([])
-    )
+    found = numbers(l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([]))
     assert (found["clip_fraction_tokens_high"], found["clip_fraction_tokens_low"]) == (0.5, 0.0)
     assert response_detail(l_BT, mask_BT, adv_BT, out.clipped_BT)["advantage"] == [-1.0]

@@ -17,11 +17,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from gspo_lab.recording.records import to_dict
 from gspo_lab.training.objectives import (
     PRESETS,
     Batch,
     Objective,
-    ratio_measures,
+    Recorder,
     surrogate,
 )
 
@@ -140,15 +141,16 @@ def ours(case: Case, settings: Objective, *, part: slice | None = None) -> Resul
     entropy_BT = entropy_of(leaf) * rows.mask_BT if settings.entropy_coef else None
     out = surrogate(leaf, rows.batch(case), settings, entropy_BT=entropy_BT)
     out.loss.backward()
-    measured = ratio_measures(
-        *(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, rows.mask_BT.any(dim=1)),
-        settings,
-        BANDS,
-        clipped_BT=out.clipped_BT,
-        gate_BT=out.gate_BT,
-        dual_clipped_BT=out.dual_clipped_BT,
+    record = Recorder(settings, BANDS).update(
+        step=0,
+        minibatch=0,
+        log_ratio_BT=out.log_ratio_BT,
+        mask_BT=rows.mask_BT,
+        adv_BT=rows.adv_BT,
+        metrics=out.metrics,
+        evaluated_B=rows.mask_BT.any(dim=1),
     )
-    return Result(float(out.loss.detach()), leaf.grad, measured)
+    return Result(float(out.loss.detach()), leaf.grad, to_dict(record))
 
 
 def agree(a: Result, b: Result, scale: float = 1.0) -> None:

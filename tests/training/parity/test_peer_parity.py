@@ -340,7 +340,7 @@ def test_verl_k3(verl_modules: Any) -> None:
     core_algos, *_ = verl_modules
     data = near()
     leaf = data.logp_BT.clone()
-    mine = surrogate(leaf, data.batch(), GRPO.replace(kl_coef=1.0)).kl_sum
+    mine = surrogate(leaf, data.batch(), GRPO.replace(kl_coef=1.0)).metrics["kl"]
     theirs = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
     assert float(mine) == pytest.approx(float(theirs), rel=1e-5)
     assert float(theirs) > 0.1

@@ -7,7 +7,9 @@ import pytest
 import torch
 from followed import SMALL, TOKENIZER, gaps, move, requests
 
-from gspo_lab.training.models.builtin_models import build
+from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.benchmarks.aime import Aime24
+from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.samplers import (
     Request,
     Rollout,
@@ -241,3 +243,19 @@ def test_joining_keeps_versions_masks_and_others_tokens() -> None:
             first,
             dataclasses.replace(second, request=dataclasses.replace(asked, given_ids=(10, 12))),
         )
+
+
+@pytest.mark.parametrize("marks", [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
+def test_marks_of_thinking_stay_in_the_text_where_they_are_special_tokens(
+    marks: tuple[str, str],
+) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": [*marks, "<|turn|>"]})
+    opening, closing = (tokenizer.convert_tokens_to_ids(mark) for mark in marks)
+    turn = tokenizer.convert_tokens_to_ids("<|turn|>")
+    thought = [opening, *tokenizer.encode(r"so \boxed{25}"), closing]
+    ids = [turn, *thought, *tokenizer.encode(" It is unclear."), tokenizer.eos_token_id]
+    text = Stopping(tokenizer, ()).text(ids)
+    assert text == rf"{marks[0]}so \boxed{{25}}{marks[1]} It is unclear."
+    assert Aime24().grade(Problem("x", "?", "25"), text).correct is False
+    assert Stopping(tokenizer, ("unc",)).text(ids) == text[: text.index("unc")]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import (
+    REDUCTIONS,
     AnswerRecord,
     Record,
     StepRecord,
@@ -22,7 +23,7 @@ from gspo_lab.recording.records import (
 )
 from gspo_lab.study import Run
 from gspo_lab.training.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
-from gspo_lab.training.objectives import Batch, ratio_measures, response_detail, surrogate
+from gspo_lab.training.objectives import Batch, Recorder, surrogate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,43 +61,29 @@ FROM_ANSWERS = dict.fromkeys(
 """Columns of steps that are found from answers, as `Capabilities.records` has them; both digests
 too.
 """
+UNKNOWN = {
+    "kl",
+    "bapo_clip_low",
+    "bapo_clip_high",
+    "clip_fraction_gradient",
+    "would_clip_fraction_gradient_grpo",
+    "would_clip_fraction_gradient_gspo",
+    "gate_mean",
+    "correction_weight_mean",
+    "correction_masked_tokens",
+    "flip_fraction_tokens_grpo",
+    "flip_fraction_tokens_gspo",
+}
+"""Columns of updates that follow from what these programs are not given."""
 MEASURED = dict.fromkeys(
-    (
+    [
+        *(name for name in REDUCTIONS if name not in UNKNOWN),
         "grad_norm",
         "learning_rate",
         "nonfinite",
-        "responses",
-        "response_tokens",
-        "active_tokens",
-        "clipped_tokens",
-        "clip_fraction_tokens",
-        "clip_fraction_tokens_high",
-        "clip_fraction_tokens_low",
-        "clip_fraction_active_tokens",
-        "clip_fraction_positive_tokens",
-        "clip_fraction_negative_tokens",
-        "clip_fraction_responses",
-        "clip_any_responses",
-        "would_clip_fraction_tokens_grpo",
-        "would_clip_fraction_tokens_gspo",
-        "dual_clip_fraction_tokens",
-        "effective_fraction_tokens",
-        "log_ratio_std_tokens",
-        "log_ratio_std_responses",
-        "log_ratio_max_abs",
-        "log_ratio_quantiles_tokens",
-        "log_ratio_quantiles_responses",
-        "ratio_max_negative",
-        "ess_tokens",
-        "ess_responses",
-        "chi2_tokens",
-        "chi2_responses",
-        "stale_k1",
-        "stale_k3",
-        "band_counts",
         "response_detail",
         "seconds",
-    ),
+    ],
     "",
 )
 """Columns of updates that `write_update` fills from what a loss was given."""
@@ -250,40 +237,27 @@ def write_update(
         pad_sequence(list(column), batch_first=True) for column in columns
     )
     objective = run.settings.objective
-    record = run.settings.record
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
-    batch = Batch(
-        mask_BT,
-        adv_BT,
-        log_ratio_BT.new_zeros(log_ratio_BT.shape),
-        len(mask_BT),
-        int(mask_BT.sum()),
-    )
-    out = surrogate(log_ratio_BT, batch, objective)
-    measures = ratio_measures(
-        *(
-            log_ratio_BT,
-            mask_BT,
-            adv_BT,
-            mask_BT.new_ones(len(mask_BT)),
-            objective,
-            run.reference_bands,
-        ),
-        clipped_BT=out.clipped_BT,
-        dual_clipped_BT=out.dual_clipped_BT,
-    )
+    old_BT = log_ratio_BT.new_zeros(log_ratio_BT.shape)
+    batch = Batch(mask_BT, adv_BT, old_BT, len(mask_BT), int(mask_BT.sum()))
     step, minibatch = divmod(number, run.settings.update.per_rollout_batch)
-    if step % record.detail_every == 0:
-        measures["response_detail"] = response_detail(
-            log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=record.token_detail
-        )
-    finite = all(
-        math.isfinite(of_program[name]) for name in ("loss", "grad_norm") if name in of_program
+    finite = all(math.isfinite(of_program.get(name, 0.0)) for name in ("loss", "grad_norm"))
+    record = Recorder(
+        objective,
+        run.reference_bands,
+        run.settings.record.detail_every,
+        run.settings.record.token_detail,
+    ).update(
+        step=step,
+        minibatch=minibatch,
+        log_ratio_BT=log_ratio_BT,
+        mask_BT=mask_BT,
+        adv_BT=adv_BT,
+        metrics=surrogate(log_ratio_BT, batch, objective).metrics,
+        nonfinite=int(not finite),
+        **of_program,
     )
-    made = UpdateRecord(
-        step=step, minibatch=minibatch, nonfinite=int(not finite), **measures, **of_program
-    )
-    append(path, json.dumps(to_dict(made) | {"world": world}))
+    append(path, json.dumps(to_dict(record) | {"world": world}))
 
 
 def append(path: Path, line: str) -> None:

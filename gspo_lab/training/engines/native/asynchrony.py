@@ -47,9 +47,7 @@ class StalePolicy:
             )
 
     def version(self, step: int) -> int:
-        """The rollout batches that the weights have been trained on which those of step `step` are
-        drawn from.
-        """
+        """How many rollout batches the weights that draw step `step` have been trained on."""
         return max(0, step - self._staleness)
 
     def save_weights(self) -> None:
@@ -103,8 +101,9 @@ Asked = tuple[Problem, list[Request]]
 
 @dataclass(slots=True)
 class Group:
-    """The responses to the prompt at `place` of those that step `step` asked together, as far as
-    they have come; None: not one token yet."""
+    """One prompt's responses so far; None: no token yet. The prompt is the one at `place` of those
+    that step `step` asked.
+    """
 
     step: int
     place: int
@@ -116,14 +115,13 @@ class Group:
 
     @property
     def responses(self) -> list[Rollout]:
-        """Those of a complete group."""
+        """The responses of a complete group."""
         return [rollout for rollout in self.rollouts if rollout is not None]
 
 
 class PendingGroups:
-    """The groups under way.
-
-    `asked_in` gives what a step asks for, whenever it is called; `limit` is of the whole.
+    """Groups whose responses are not all complete. `asked_in` gives a step's prompts and requests;
+    `budget` is a response's new tokens in one step, `limit` its tokens in all.
     """
 
     def __init__(
@@ -170,7 +168,7 @@ class PendingGroups:
         return complete
 
     def responses(self) -> int:
-        """How many responses are not over."""
+        """How many responses are incomplete."""
         return sum(1 for _ in self._open())
 
     def state(self) -> dict[str, Any]:

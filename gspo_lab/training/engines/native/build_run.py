@@ -34,6 +34,7 @@ from gspo_lab.training.models.load import (
     set_thinking,
 )
 from gspo_lab.training.models.lora import add_adapters
+from gspo_lab.training.objectives import Recorder
 from gspo_lab.training.objectives.losses import loss_of
 from gspo_lab.training.samplers import METHODS, SAMPLERS, Sampler, Sampling, no_routes
 
@@ -146,7 +147,12 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
         trained["policy"],
         objective,
         loss,
-        bands=run.reference_bands,
+        Recorder(
+            objective,
+            run.reference_bands,
+            settings.record.detail_every,
+            settings.record.token_detail,
+        ),
         replay=settings.routing_replay,
         sampler_is_old=update.old_logprobs == "sampler",
         critic=critic,

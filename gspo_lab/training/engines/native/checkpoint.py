@@ -4,8 +4,8 @@ Hugging Face folder.
     resume.pt = what torch.save writes, and behind it the line {"owner": "study/arm/s0", "sha256":
     "..."}
 
-The digest is over all before the line and over the owner. torch.load reads such a file as it reads
-one without the line; those of earlier versions have none, and are believed.
+The digest is over everything before the line and over the owner. torch.load reads such a file as it
+reads one without the line.
 """
 
 import hashlib
@@ -20,10 +20,6 @@ from gspo_lab.common.atomic_files import atomic_file, atomic_folder, write_sums
 from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.load import explain_write_error
 from gspo_lab.training.models.lora import merged_state
-
-ARCHIVE_END = b"PK\x05\x06"
-ARCHIVE_END_BYTES = 22
-"""What torch's archive ends in, and how long that is."""
 
 LONGEST_LINE = 1 << 12
 
@@ -70,23 +66,21 @@ def load(
     file is damaged, another run's, or holds other parts than `trained`."""
     if not path.exists():
         return None
-    wrote = _owner(path)
-    if wrote not in (None, owner):
+    writer = _owner(path)
+    if writer != owner:
         raise LabError(
-            f"{path} is of the run {wrote}, not of {owner}: put back this run's own, or {AGAIN}"
+            f"{path} is of the run {writer}, not of {owner}: put back this run's own, or {AGAIN}"
         )
     try:
         # In main memory: a GPU has no room for a second model with its moments.
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch makes of a damaged file
         raise _damaged(path) from error
-    # A checkpoint of version 0.1 holds the policy alone, and that by no name.
-    parts = state.get("trained", {"policy": state})
+    parts = state["trained"]
     if parts.keys() != trained.keys():
         raise LabError(
             f"{path} holds {', '.join(sorted(parts))}, and this run trains"
-            f" {', '.join(sorted(trained))}: go on with the version of gspo-lab that wrote it, or"
-            f" {AGAIN}"
+            f" {', '.join(sorted(trained))}: {AGAIN}"
         )
     for name, part in trained.items():
         part.load(parts[name])
@@ -103,36 +97,31 @@ def save_model(path: Path, model: Any, tokenizer: Any) -> None:
         write_sums(beside)
 
 
-def _owner(path: Path) -> str | None:
-    """The run that wrote a checkpoint; None for one without a line.
-
-    LabError where it is not as it was written.
-    """
+def _owner(path: Path) -> str:
+    """The run that wrote a checkpoint. LabError where the file is not as it was written."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LONGEST_LINE))
         end = file.read()
-        if end[-ARCHIVE_END_BYTES:].startswith(ARCHIVE_END):
-            return None
         line = end[end.rfind(b"\n", 0, -1) + 1 :]
         try:
             seal = json.loads(line)
             owner = str(seal["owner"])
-            wanted = seal["sha256"]
+            digest = seal["sha256"]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(path) from error
-        if _digest(file, size - len(line) - 1, owner) != wanted:
+        if _digest(file, size - len(line) - 1, owner) != digest:
             raise _damaged(path)
         return owner
 
 
-def _digest(file: IO[bytes], left: int, owner: str) -> str:
-    """sha256 of a file's first `left` bytes and of its owner; leaves the file where they end."""
+def _digest(file: IO[bytes], size: int, owner: str) -> str:
+    """sha256 of a file's first `size` bytes and of its owner; leaves the file where they end."""
     digest = hashlib.sha256()
     file.seek(0)
-    while left > 0 and (piece := file.read(min(left, 1 << 20))):
+    while size > 0 and (piece := file.read(min(size, 1 << 20))):
         digest.update(piece)
-        left -= len(piece)
+        size -= len(piece)
     digest.update(owner.encode())
     return digest.hexdigest()
 

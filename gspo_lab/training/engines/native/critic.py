@@ -93,16 +93,16 @@ class Critic:
         loss, clipped, total = self._passes(experience, rows, tokens)
         while not self.trained.unscale():
             loss, clipped, total = self._passes(experience, rows, tokens)
-        moved = self.trained.move(loss)
+        step = self.trained.step(loss)
         count = max(tokens, 1)
         columns = {
             "value_loss": loss,
             "value_mean": total / count,
             "value_clip_fraction": clipped / count,
-            "critic_grad_norm": moved.grad_norm,
+            "critic_grad_norm": step.grad_norm,
             "critic_seconds": time.perf_counter() - started,
         }
-        return columns, moved.finite
+        return columns, step.finite
 
     def _passes(
         self, experience: Experience, rows: Tensor, tokens: int
@@ -113,7 +113,7 @@ class Critic:
         assert experience.value_NT is not None
         assert experience.return_NT is not None
         loss = clipped = total = 0.0
-        self.trained.forget_gradient()
+        self.trained.zero_grad()
         for part in microbatches(experience, rows, self._budget, every=True):
             value_BT = self._values(part)
             at = (part.rows, slice(part.length))

@@ -31,12 +31,15 @@ def token_logprobs(
     *,
     temperature: float,
     entropy: bool,
+    logit_gradient: bool = False,
     place_BT: Tensor | None = None,
     float32_head: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request
-    entropies [B, T] in nats. The last T positions predict the targets, or `place_BT` of all
-    positions; that, and a float32 head, take a plain head."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask; on request
+    entropies [B, T] in nats, and |e_y - p| [B, T], the norm of the gradient of log p_y by the
+    logits / temperature, without a gradient of its own. The last T positions predict the targets,
+    or `place_BT` of all positions; that, and a float32 head, take a plain head.
+    """
     length = target_BT.shape[1]
     if plain_head(model):
         hidden_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
@@ -61,14 +64,22 @@ def token_logprobs(
             )
             logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
             entropy_N = -(logp_NV.exp() * logp_NV).sum(dim=-1) if entropy else None
+            prob_norm_N = None
+            if logit_gradient:
+                prob_norm_N = torch.linalg.vector_norm(logp_NV.detach().exp(), dim=-1)
         else:
             keep = weights[0] is not None and torch.is_grad_enabled() and size <= KEPT
-            logp_N, entropy_N = _InBlocks.apply(
-                states_NH, *weights, target_N, temperature, entropy, keep
+            logp_N, entropy_N, prob_norm_N = _InBlocks.apply(
+                states_NH, *weights, target_N, temperature, entropy, logit_gradient, keep
             )  # type: ignore[no-untyped-call]
-    at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
-    entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
-    return at_BT.masked_scatter(mask_BT, logp_N), entropy_BT
+    zeros_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+    entropy_BT = None if entropy_N is None else zeros_BT.masked_scatter(mask_BT, entropy_N)
+    gradient_BT = None
+    if prob_norm_N is not None:
+        # |e_y - p|^2 = 1 - 2 p_y + sum p^2
+        square_N = 1 - 2 * logp_N.detach().exp() + prob_norm_N.square()
+        gradient_BT = zeros_BT.masked_scatter(mask_BT, square_N.clamp(min=0).sqrt())
+    return zeros_BT.masked_scatter(mask_BT, logp_N), entropy_BT, gradient_BT
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +123,9 @@ def _places(target_N: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 class _InBlocks(torch.autograd.Function):
-    """Log-probs and entropies of targets, block by block: the softmax's sum is rescaled as larger
-    logits come (Milakov and Gimelshein, arXiv 1805.02867). One backward pass at most: it takes the
-    kept logits apart, so that they make room for the weight's gradient.
+    """Log-probs and entropies of targets and norms of the probabilities, block by block: sums are
+    rescaled as larger logits come (Milakov and Gimelshein, arXiv 1805.02867). One backward pass at
+    most: it takes the kept logits apart, so that they make room for the weight's gradient.
     """
 
     @staticmethod
@@ -126,8 +137,9 @@ class _InBlocks(torch.autograd.Function):
         target_N: Tensor,
         temperature: float,
         entropy: bool,
+        prob_norm: bool,
         keep: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         device = states_NH.device.type
         if weight_VH is not None and torch.is_autocast_enabled(device):
             states_NH = states_NH.to(torch.get_autocast_dtype(device))
@@ -136,6 +148,7 @@ class _InBlocks(torch.autograd.Function):
         largest_N = torch.full_like(logit_N, -torch.inf)
         sum_N = logit_N
         weighted_N = logit_N
+        square_N = logit_N
         kept = []
         for columns in head.columns():
             logits_Nv = head.logits(columns)
@@ -144,6 +157,9 @@ class _InBlocks(torch.autograd.Function):
             rescale_N = (before_N - largest_N).exp()
             exp_Nv = (logits_Nv - largest_N[:, None]).exp_()
             sum_N = sum_N * rescale_N + exp_Nv.sum(dim=1)
+            if prob_norm:
+                block_N = torch.linalg.vector_norm(exp_Nv, dim=1)
+                square_N = square_N * rescale_N.square() + block_N.square()
             if entropy:
                 weighted_N = weighted_N * rescale_N + exp_Nv.mul_(logits_Nv).sum(dim=1)
             here_N, place_N1 = _places(target_N, columns)
@@ -153,16 +169,18 @@ class _InBlocks(torch.autograd.Function):
         logsum_N = largest_N + sum_N.log()
         entropy_N = logsum_N - weighted_N / sum_N if entropy else None
         ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N)
-        ctx.set_materialize_grads(
-            False
-        )  # an entropy that no loss reads costs the backward pass nothing
+        # An entropy that no loss reads costs the backward pass nothing.
+        ctx.set_materialize_grads(False)
         ctx.temperature = temperature
         ctx.kept = kept
-        return logit_N - logsum_N, entropy_N
+        prob_norm_N = square_N.sqrt() / sum_N if prob_norm else None
+        if prob_norm_N is not None:
+            ctx.mark_non_differentiable(prob_norm_N)
+        return logit_N - logsum_N, entropy_N, prob_norm_N
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        grad_logp_N, grad_entropy_N = grads
+        grad_logp_N, grad_entropy_N, _ = grads
         assert grad_logp_N is not None
         states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N = ctx.saved_tensors
         to_states, to_weight, to_bias = ctx.needs_input_grad[:3]
@@ -210,4 +228,4 @@ class _InBlocks(torch.autograd.Function):
                     block_vH.copy_(grad_nv.T @ some.states_NH)
         if grad_states_NH is not None:
             grad_states_NH[rows_n] = grad_states_nH
-        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None
+        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None, None

@@ -11,7 +11,7 @@
         UpdateRecord StepRecord, training answers, now and then a benchmark and a checkpoint ──> the
         journal
 
-What is not the updates' own is in training_run.py.
+Everything except the updates is in training_run.py.
 """
 
 import gc
@@ -193,8 +193,8 @@ class Loop(TrainingRun):
         parts = max(minibatches, 1)
         known = zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
         old_share = (parts - 1) / parts if self.parts.asks_old_policy else 0.0
-        first = updater.sees_first(fresh=True)
-        later = updater.sees_first(fresh=False)
+        first = updater.needs_whole_minibatch_pass(fresh=True)
+        later = updater.needs_whole_minibatch_pass(fresh=False)
         seen = first / parts + later * (update.epochs - 1 / parts)
         passes = old_share + 3 * update.epochs + seen + (self.parts.reference is not None)
         of_critic = (

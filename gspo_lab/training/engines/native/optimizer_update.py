@@ -20,17 +20,10 @@ from gspo_lab.training.engines.native.experience import (
     of_microbatch,
 )
 from gspo_lab.training.engines.native.policy import Forward, Policy, store
-from gspo_lab.training.engines.native.trainable_model import OptimizerStep, TrainableModel
-from gspo_lab.training.models.routing import expert_change, load_cv
-from gspo_lab.training.objectives import (
-    Batch,
-    Surrogate,
-    prepared,
-    ratio_measures,
-    response_detail,
-    surrogate,
-)
-from gspo_lab.training.objectives.losses import Common, Loss
+from gspo_lab.training.engines.native.trainable_model import TrainableModel
+from gspo_lab.training.models.routing import dead_share, expert_change, load_cv
+from gspo_lab.training.objectives import Batch, Recorder, Surrogate, prepared, surrogate
+from gspo_lab.training.objectives.losses import Common, Loss, Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +43,31 @@ class MinibatchRows:
 
 @dataclass(slots=True)
 class UpdateResult:
-    """What an update did, kept until it is measured: l_t, clips, correction, gate and dual clips of
-    the M rows, and the routes; `objective` is what it was trained with."""
+    """What an update did, kept until it is recorded: l_t of the M rows, what the loss told of them,
+    and the forward passes. `columns` are the record's fields that are known without measuring;
+    `finite`: loss, gradient and trained weights are.
+    """
 
     minibatch: MinibatchRows
-    objective: Common
     log_ratio_MT: Tensor
-    clipped_MT: Tensor
-    weight_MT: Tensor
-    gate_MT: Tensor | None = None
-    dual_clipped_MT: Tensor | None = None
+    metrics: Metrics
+    columns: dict[str, Any]
     forwards: list[tuple[Microbatch, Forward]] = field(default_factory=list)
-    loss: float = 0.0
-    kl_sum: float = 0.0
-    router_grad_norm: float | None = None
-    moved: OptimizerStep = OptimizerStep(0.0, 0.0, True)
-    critic_columns: dict[str, float] = field(default_factory=dict)
-    critic_finite: bool = True
-    seconds: float = 0.0
-    engine_metrics: dict[str, float] | None = None
+    finite: bool = True
 
     def add(self, part: Microbatch, forward: Forward, out: Surrogate) -> None:
         """Put one microbatch's outcome at its rows' places."""
         places = torch.searchsorted(self.minibatch.rows, part.rows)
-        for name in ("log_ratio", "clipped", "weight", "gate", "dual_clipped"):
-            whole_MT = getattr(self, f"{name}_MT")
-            x_BT = getattr(out, f"{name}_BT")
-            if whole_MT is not None and x_BT is not None:
-                whole_MT[places, : part.length] = x_BT
-        self.loss += float(out.loss.detach())
-        self.kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
+        self.log_ratio_MT[places, : part.length] = out.log_ratio_BT
+        for name, number in (out.metrics | forward.metrics).items():
+            if not isinstance(number, Tensor):
+                self.metrics[name] = number
+            elif number.dim() == 0:
+                self.metrics[name] = self.metrics.get(name, 0.0) + float(number)
+            else:
+                zeros_MT = number.new_zeros(self.log_ratio_MT.shape)
+                self.metrics.setdefault(name, zeros_MT)[places, : part.length] = number
+        self.columns["loss"] += float(out.loss.detach())
         self.forwards.append((part, forward.without_graph()))
 
     @property
@@ -90,14 +78,15 @@ class UpdateResult:
 
 @dataclass(slots=True)
 class Updater:
-    """Trains a policy with one objective and its policy loss, and its critic if it has one. `bands`
-    are the rules' reference ranges, `replay` the routes to replay."""
+    """Trains a policy with one objective and its policy loss, and its critic if it has one;
+    `replay` names the routes to replay.
+    """
 
     policy: Policy
     trained: TrainableModel
     objective: Common
     loss: Loss[Any]
-    bands: dict[str, tuple[float, float]]
+    recorder: Recorder
     replay: str
     sampler_is_old: bool
     critic: Critic | None = None
@@ -109,11 +98,19 @@ class Updater:
         done = self._passes(experience, minibatch, objective, selected_MT)
         while not self.trained.unscale():
             done = self._passes(experience, minibatch, objective, selected_MT)
-        done.router_grad_norm = self.router_grad_norm()
-        done.moved = self.trained.move(done.loss)
+        done.columns["router_grad_norm"] = self.router_grad_norm()
+        step = self.trained.step(done.columns["loss"])
+        done.columns |= {
+            "grad_norm": step.grad_norm,
+            "learning_rate": step.learning_rate,
+            "weight_norm": step.weight_norm,
+        }
+        done.finite = step.finite
         if self.critic is not None:
-            done.critic_columns, done.critic_finite = self.critic.update(experience, minibatch.rows)
-        done.seconds = time.perf_counter() - started
+            columns, finite = self.critic.update(experience, minibatch.rows)
+            done.columns |= columns
+            done.finite = done.finite and finite
+        done.columns["seconds"] = time.perf_counter() - started
         return done
 
     def _passes(
@@ -124,33 +121,29 @@ class Updater:
         selected_MT: Tensor | None,
     ) -> UpdateResult:
         """Gather a mini-batch's gradient with what `prepared` gave."""
-        mask_MT = experience.mask_NT[minibatch.rows]
-        responses, tokens = experience.counts(minibatch.rows)
-        like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
-        done = UpdateResult(
-            minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT)
-        )
-        done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
-        done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
-
-        self.trained.forget_gradient()
-        if not experience.evaluated_N[minibatch.rows].any():
-            self.trained.zero_gradient()
-        for part in microbatches(experience, minibatch.rows, self.policy.microbatch_tokens):
+        rows = minibatch.rows
+        log_ratio_MT = torch.zeros_like(experience.old_logp_NT[rows])
+        done = UpdateResult(minibatch, log_ratio_MT, {}, {"loss": 0.0})
+        self.trained.zero_grad()
+        for part in microbatches(experience, rows, self.policy.microbatch_tokens):
             routes_BSLK = self._routes(experience, part, minibatch)
             entropy = minibatch.fresh or objective.entropy_coef > 0
-            with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=entropy) as forward:
+            with self.policy.forward(
+                part, replay_BSLK=routes_BSLK, entropy=entropy, logit_gradient=True
+            ) as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
-                batch = self._batch(
-                    experience, part.rows, part.mask_BT, responses=responses, tokens=tokens
-                )
+                batch = self._batch(experience, part.rows, part.mask_BT, minibatch)
                 if selected_MT is not None:
-                    places = torch.searchsorted(minibatch.rows, part.rows)
+                    places = torch.searchsorted(rows, part.rows)
                     batch = replace(batch, selected_BT=selected_MT[places, : part.length])
                 out = surrogate(forward.logp_BT, batch, objective, self.loss, forward.entropy_BT)
                 self.trained.backward(out.loss)
             done.add(part, forward, out)
+        if not done.forwards:
+            self.trained.zero_gradient()
+            batch = self._batch(experience, rows, experience.mask_NT[rows], minibatch)
+            done.metrics = surrogate(batch.old_logp_BT, batch, objective, self.loss).metrics
         return done
 
     @torch.no_grad()
@@ -159,31 +152,30 @@ class Updater:
     ) -> tuple[Common, Tensor | None]:
         """The objective of one mini-batch, and the [M, T] tokens that its loss selects, found in a
         pass over the whole before it."""
-        if not self.sees_first(fresh=minibatch.fresh):
+        if not self.needs_whole_minibatch_pass(fresh=minibatch.fresh):
             return self.objective, None
         rows = minibatch.rows
-        mask_MT = experience.mask_NT[minibatch.rows]
-        logp_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
+        logp_MT = torch.zeros_like(experience.old_logp_NT[rows])
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
-            with self.policy.forward(
-                part, replay_BSLK=self._routes(experience, part, minibatch)
-            ) as forward:
+            routes_BSLK = self._routes(experience, part, minibatch)
+            with self.policy.forward(part, replay_BSLK=routes_BSLK) as forward:
                 logp_MT[torch.searchsorted(rows, part.rows), : part.length] = forward.logp_BT
-        responses, tokens = experience.counts(rows)
-        whole = self._batch(experience, rows, mask_MT, responses=responses, tokens=tokens)
-        return prepared(logp_MT, whole, self.objective, self.loss)
+        batch = self._batch(experience, rows, experience.mask_NT[rows], minibatch)
+        return prepared(logp_MT, batch, self.objective, self.loss)
 
-    def sees_first(self, *, fresh: bool) -> bool:
-        """Whether the loss sees a mini-batch in a pass before its update. Where it is fresh, all
-        ratios are 1, and what a loss would find there may change nothing."""
-        return self.loss.sees_whole and not (
-            fresh and self.loss.alike_at_1 and not self.sampler_is_old
-        )
+    def needs_whole_minibatch_pass(self, *, fresh: bool) -> bool:
+        """Whether a pass over the whole mini-batch comes before its update. Where it is fresh, all
+        ratios are 1, and what a loss would find there may change nothing.
+        """
+        changes_nothing = fresh and self.loss.reinforce_on_policy and not self.sampler_is_old
+        return self.loss.sees_whole and not changes_nothing
 
     def _batch(
-        self, experience: Experience, rows: Tensor, mask_BT: Tensor, *, responses: int, tokens: int
+        self, experience: Experience, rows: Tensor, mask_BT: Tensor, minibatch: MinibatchRows
     ) -> Batch:
+        """Some rows of a mini-batch as its objective reads them."""
         length = mask_BT.shape[1]
+        responses, tokens = experience.counts(minibatch.rows)
         old = experience.sampler_logp_NT if self.sampler_is_old else experience.old_logp_NT
         reference = experience.ref_logp_NT
         return Batch(
@@ -219,67 +211,30 @@ class Updater:
         return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else None
 
 
-def update_record(
-    updater: Updater,
-    experience: Experience,
-    done: UpdateResult,
-    *,
-    detail: bool,
-    token_detail: bool,
-) -> UpdateRecord:
-    """The record of an update, on request with every response's own numbers and with every
-    token's.
-    """
-    objective = updater.objective
+def update_record(updater: Updater, experience: Experience, done: UpdateResult) -> UpdateRecord:
+    """The record of an update."""
     rows = done.minibatch.rows
-    mask_MT = experience.mask_NT[rows]
-    adv_MT = experience.adv_NT[rows]
-    evaluated_M = experience.evaluated_N[rows]
-    fields = ratio_measures(
-        done.log_ratio_MT,
-        mask_MT,
-        adv_MT,
-        evaluated_M,
-        objective,
-        updater.bands,
-        clipped_BT=done.clipped_MT,
-        gate_BT=done.gate_MT,
-        dual_clipped_BT=done.dual_clipped_MT,
-        other_log_ratio_BT=_with_the_other_s_old_logprobs(updater, experience, done),
-        weight_BT=done.weight_MT if objective.weighs_tokens else None,
-    )
-    if updater.loss.prepare is not None:
-        fields |= {
-            "bapo_clip_low": done.objective.clip_low,
-            "bapo_clip_high": done.objective.clip_high,
-        }
-    fields |= _routing_fields(updater, experience, done) | done.critic_columns
-    alive = done.moved.finite and done.critic_finite
-    if detail:
-        per_response = (done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT)
-        fields["response_detail"] = response_detail(
-            *(x_MT[evaluated_M] for x_MT in per_response), tokens=token_detail
-        )
-    return UpdateRecord(
+    finite = done.finite and bool(experience.sampler_logp_NT[rows].isfinite().all())
+    return updater.recorder.update(
         step=done.minibatch.step,
         minibatch=done.minibatch.index,
-        loss=done.loss,
-        kl=done.kl_sum / fields["response_tokens"] if objective.kl_coef > 0 else None,
-        grad_norm=done.moved.grad_norm,
-        router_grad_norm=done.router_grad_norm,
-        learning_rate=done.moved.learning_rate,
-        nonfinite=int(not (alive and experience.sampler_logp_NT[rows].isfinite().all())),
-        seconds=done.seconds,
-        engine_metrics=done.engine_metrics,
-        **fields,
+        log_ratio_BT=done.log_ratio_MT,
+        mask_BT=experience.mask_NT[rows],
+        adv_BT=experience.adv_NT[rows],
+        metrics=done.metrics,
+        evaluated_B=experience.evaluated_N[rows],
+        other_log_ratio_BT=log_ratio_against_sampler(updater, experience, done),
+        nonfinite=int(not finite),
+        **_routing_columns(updater, experience, done),
+        **done.columns,
     )
 
 
-def _with_the_other_s_old_logprobs(
+def log_ratio_against_sampler(
     updater: Updater, experience: Experience, done: UpdateResult
 ) -> Tensor | None:
-    """[M, T] l_t against the other program's old log-probs; None where the trainer has not
-    evaluated the old policy.
+    """[M, T] l_t against the sampler's log-probs; where these are the old ones already, against the
+    trainer's. None where the trainer has not evaluated the old policy.
     """
     rows = done.minibatch.rows
     if not experience.old_known_N[rows].any():
@@ -288,31 +243,34 @@ def _with_the_other_s_old_logprobs(
     return done.log_ratio_MT - d_MT if updater.sampler_is_old else done.log_ratio_MT + d_MT
 
 
-def _routing_fields(updater: Updater, experience: Experience, done: UpdateResult) -> dict[str, Any]:
+def _routing_columns(
+    updater: Updater, experience: Experience, done: UpdateResult
+) -> dict[str, Any]:
     """Expert change against the old policy at input positions that predict response tokens, where
-    the trainer has evaluated that on them; and router health."""
+    the trainer has evaluated that on them; and router health.
+    """
     routers = updater.policy.routers
     if routers is None or not done.forwards:
         return {}
-    old = []
-    new = []
-    entropy = []
+    old: list[Tensor] = []
+    new: list[Tensor] = []
+    entropy: list[Tensor] = []
     for part, forward in done.forwards:
         assert forward.natural_BSLK is not None
         assert forward.router_entropy_BSL is not None
+        # The last `length` input positions are those that predict the response tokens.
         length = part.length
-        at_BT = (
-            part.mask_BT
-        )  # the last `length` input positions are those that predict the response tokens
+        mask_BT = part.mask_BT
         if experience.natural_NSLK is not None and bool(experience.old_known_N[part.rows].all()):
-            old.append(of_microbatch(experience.natural_NSLK, part)[:, -length:][at_BT])
-        new.append(forward.natural_BSLK[:, -length:][at_BT])
-        entropy.append(forward.router_entropy_BSL[:, -length:][at_BT])
+            old.append(of_microbatch(experience.natural_NSLK, part)[:, -length:][mask_BT])
+        new.append(forward.natural_BSLK[:, -length:][mask_BT])
+        entropy.append(forward.router_entropy_BSL[:, -length:][mask_BT])
     new_N1LK = torch.cat(new)[:, None]
     everywhere = torch.ones(new_N1LK.shape[:2], dtype=torch.bool, device=new_N1LK.device)
     out: dict[str, Any] = {
         "router_entropy": float(torch.cat(entropy).mean()),
         "expert_load_cv": load_cv(new_N1LK, everywhere, routers.experts),
+        "dead_experts": dead_share(new_N1LK, everywhere, routers.experts),
     }
     if len(old) == len(new):
         layers_L, any_layer = expert_change(torch.cat(old)[:, None], new_N1LK, everywhere)

@@ -31,6 +31,7 @@ from gspo_lab.training.models.load import check_float32_head, computing_in, plai
 from gspo_lab.training.models.lora import adapters_off
 from gspo_lab.training.models.routing import Routers
 from gspo_lab.training.models.shapes import MASKED, WORTH
+from gspo_lab.training.objectives.losses import Metrics
 
 LONGEST = 4096
 """Columns of a row: the mask has their square."""
@@ -107,9 +108,8 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     query_GC1 = owner_GC[:, :, None]
     key_G1C = owner_GC[:, None, :]
     seen_GCC = causal_CC & ((key_G1C == -1) | (key_G1C == query_GC1)) & (key_G1C != -2)
-    seen_GCC |= torch.eye(
-        C, dtype=torch.bool, device=device
-    )  # nobody's columns see themselves, or they were NaN
+    # Let padding attend to itself, else softmax gives NaN.
+    seen_GCC |= torch.eye(C, dtype=torch.bool, device=device)
     inputs = {"input_ids": ids_GC, "attention_mask": seen_GCC[:, None], "position_ids": position_GC}
     start_B1 = (group_B * C)[:, None]
     # The prompt's last token predicts a response's first one, each fed token the next.
@@ -124,9 +124,16 @@ class Forward:
 
     logp_BT: Tensor
     entropy_BT: Tensor | None
+    logit_gradient_BT: Tensor | None = None
     natural_BSLK: Tensor | None = None
     router_entropy_BSL: Tensor | None = None
     seconds_replay: float = 0.0
+
+    @property
+    def metrics(self) -> Metrics:
+        """What a `Recorder` reads of the pass itself."""
+        gradient_BT = self.logit_gradient_BT
+        return {} if gradient_BT is None else {"logit_gradient": gradient_BT}
 
     def without_graph(self) -> "Forward":
         """The same without what the backward pass needs, to be kept."""
@@ -160,7 +167,12 @@ class Policy:
 
     @contextmanager
     def forward(
-        self, part: Microbatch, *, replay_BSLK: Tensor | None = None, entropy: bool = False
+        self,
+        part: Microbatch,
+        *,
+        replay_BSLK: Tensor | None = None,
+        entropy: bool = False,
+        logit_gradient: bool = False,
     ) -> Iterator[Forward]:
         """A context in which the routes are replayed. The backward pass belongs inside: gradient
         checkpointing computes the forward pass again there."""
@@ -175,6 +187,7 @@ class Policy:
                         part.mask_BT,
                         temperature=self.temperature,
                         entropy=entropy,
+                        logit_gradient=logit_gradient,
                         place_BT=None if shared is None else shared.place_BT,
                         float32_head=self._float32_head,
                     )

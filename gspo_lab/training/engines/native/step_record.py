@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from gspo_lab.recording.records import AnswerRecord, StepRecord
+from gspo_lab.recording.records.reduction import nine_quantiles
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.evaluation import answer_record
@@ -232,7 +233,9 @@ def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, A
     mask_NT = experience.mask_NT & experience.old_known_N[:, None]
     if not mask_NT.any():
         return out
-    out["entropy"] = float(experience.entropy_NT[mask_NT].double().mean())
+    entropy_N = experience.entropy_NT[mask_NT].double()
+    out["entropy"] = float(entropy_N.mean())
+    out["entropy_quantiles"] = nine_quantiles(entropy_N.sort().values)
     out |= mismatch_measures(experience.mismatch_NT, mask_NT)
     routers = parts.policy.routers
     if (

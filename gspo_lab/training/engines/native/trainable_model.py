@@ -92,6 +92,7 @@ class OptimizerStep:
 
     grad_norm: float
     learning_rate: float
+    weight_norm: float
     finite: bool
 
 
@@ -138,8 +139,8 @@ class TrainableModel:
             self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **adam)
             accumulate_tied_gradient(model)
 
-    def forget_gradient(self) -> None:
-        """No gradient, and no memory for one: sampling needs that."""
+    def zero_grad(self) -> None:
+        """Free the gradient and its memory, which sampling needs."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def zero_gradient(self) -> None:
@@ -163,7 +164,7 @@ class TrainableModel:
         if not torch.stack(torch._foreach_norm(gradients)).isfinite().all():
             self.scale /= 2
             self._since_overflow = 0
-            self.forget_gradient()
+            self.zero_grad()
             return False
         torch._foreach_div_(gradients, self.scale)
         self._since_overflow += 1
@@ -171,7 +172,7 @@ class TrainableModel:
             self.scale *= 2
         return True
 
-    def move(self, loss: float) -> OptimizerStep:
+    def step(self, loss: float) -> OptimizerStep:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not
         finite, no step.
         """
@@ -184,22 +185,19 @@ class TrainableModel:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
-        self.forget_gradient()
+        self.zero_grad()
         self.updates += 1
-        return OptimizerStep(grad_norm, rate, finite and self.all_finite())
+        weight_norm = self.weight_norm()
+        return OptimizerStep(grad_norm, rate, weight_norm, finite and math.isfinite(weight_norm))
 
     def warmup_factor(self, updates: int) -> float:
         """The share of the learning rate that the update after `updates` others has."""
         return min(1.0, (updates + 1) / self._warmup)
 
     @torch.no_grad()
-    def all_finite(self) -> bool:
-        """Whether every trained weight is finite: their sums then are, a tenth of the cost of
-        asking each weight.
-        """
-        return bool(
-            torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all()
-        )
+    def weight_norm(self) -> float:
+        """L2 norm of all trained weights; not finite where one of them is not."""
+        return float(torch.stack(torch._foreach_norm(self._parameters)).norm())
 
     def state(self) -> dict[str, Any]:
         """All that a run needs to go on: trained weights, optimizer, updates so far."""
@@ -215,4 +213,4 @@ class TrainableModel:
         load_trained_state(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
-        self.scale, self._since_overflow = state.get("scale", (self.scale, 0))
+        self.scale, self._since_overflow = state["scale"]

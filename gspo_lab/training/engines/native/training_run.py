@@ -206,13 +206,8 @@ class TrainingRun:
         """Count a step that has been trained on, and write all that is recorded of it."""
         settings = self.settings
         parts = self.parts
-        detail = step.index % settings.record.detail_every == 0
-        tokens = settings.record.token_detail
         records: list[Record] = [
-            update_record(
-                parts.updater, step.experience, update, detail=detail, token_detail=tokens
-            )
-            for update in updates
+            update_record(parts.updater, step.experience, update) for update in updates
         ]
         count(self.totals, step, settings, parts)
         records.append(step_record(step, settings, parts, self.totals))

@@ -162,8 +162,13 @@ UNTOLD = (
     "waiting_responses",
     "dropped_groups",
     "overlong_penalty",
+    "clip_fraction_gradient",
+    "would_clip_fraction_gradient_grpo",
+    "would_clip_fraction_gradient_gspo",
 )
-"""What is recorded of settings of a rollout that it does not vary."""
+"""What is recorded of settings of a rollout that it does not vary, and of probabilities that it
+does not give.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ P prompt positions, T response tokens, S = P + T - 1 input positions (TRL's own 
 more, the last token), L, K as ever.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,25 +132,23 @@ def updated(
     rows_M = torch.cat([_gathered(accelerator, part.rows_b) for part in passes])
     order_M = rows_M.argsort()
     rows_M = rows_M[order_M]
-    logp_MT = torch.cat([_gathered(accelerator, part.logp_bT) for part in passes])[order_M]
+
+    def whole(shares: Iterable[Tensor]) -> Tensor:
+        return torch.cat(list(shares))[order_M]
+
+    logp_MT = whole(_gathered(accelerator, part.logp_bT) for part in passes)
     forward = Forward(logp_MT, None)
     taps = [(part.tap, part.logp_bT.shape[1]) for part in passes if part.tap is not None]
     if taps:
-        natural = [
+        forward.natural_BSLK = whole(
             _gathered_positions(accelerator, tap.natural_BSLK, length) for tap, length in taps
-        ]
-        entropy = [
+        )
+        forward.router_entropy_BSL = whole(
             _gathered_positions(accelerator, tap.entropy_BSL, length) for tap, length in taps
-        ]
-        forward.natural_BSLK, forward.router_entropy_BSL = (
-            torch.cat(natural)[order_M],
-            torch.cat(entropy)[order_M],
         )
         forward.seconds_replay = sum(tap.seconds_replay for tap, _ in taps)
     if index == 0:
-        entropy_MT = torch.cat([_gathered(accelerator, part.entropy_bT) for part in passes])[
-            order_M
-        ]
+        entropy_MT = whole(_gathered(accelerator, part.entropy_bT) for part in passes)
         batch.know_old(rows_M, logp_MT, entropy_MT, forward.natural_BSLK)
     mask_MT = experience.mask_NT[rows_M]
     old = Batch(
@@ -161,10 +159,8 @@ def updated(
         tokens=int(mask_MT.sum()),
     )
     out = surrogate(logp_MT, old, course.parts.updater.objective)
-    which = MinibatchRows(batch.index, index, rows_M, fresh=False)
-    objective = course.parts.updater.objective
-    done = UpdateResult(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
-    done.loss = float(out.loss)
+    minibatch = MinibatchRows(batch.index, index, rows_M, fresh=False)
+    done = UpdateResult(minibatch, out.log_ratio_BT, out.metrics, {"loss": float(out.loss)})
     if taps:
         done.forwards = _measured(experience, rows_M, forward)
     return done
@@ -187,9 +183,9 @@ def _measured(
     seen = Forward(
         forward.logp_BT[evaluated_M],
         None,
-        forward.natural_BSLK[evaluated_M],
-        forward.router_entropy_BSL[evaluated_M],
-        forward.seconds_replay,
+        natural_BSLK=forward.natural_BSLK[evaluated_M],
+        router_entropy_BSL=forward.router_entropy_BSL[evaluated_M],
+        seconds_replay=forward.seconds_replay,
     )
     return [(part, seen)]
 

@@ -38,7 +38,7 @@ from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.native.build_run import set_up
 from gspo_lab.training.engines.native.optimizer_update import UpdateResult
 from gspo_lab.training.engines.native.step_record import Clock
-from gspo_lab.training.engines.native.trainable_model import OptimizerStep, TrainableModel
+from gspo_lab.training.engines.native.trainable_model import TrainableModel
 from gspo_lab.training.engines.native.training_run import TrainingRun
 from gspo_lab.training.engines.trl import LAB, OWN, VERSIONS, TrlEngine, trainer_settings
 from gspo_lab.training.engines.trl.gather import Pass, RolloutBatch, Share, updated
@@ -371,17 +371,22 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         index = len(self.updates)
         update = updated(self.accelerator, self.course, self.batch, self.passes, index)
         self.passes = []
-        grad_norm = logs["grad_norm"]
-        loss = logs["loss"]
-        finite = math.isfinite(grad_norm) and math.isfinite(loss) and self.moment.alive
-        update.moved = OptimizerStep(grad_norm, logs["learning_rate"], finite)
-        update.router_grad_norm = self.router_grad_norm
-        update.seconds = self.moment.seconds
-        update.engine_metrics = {
+        numbers = {
             name: float(value)
             for name, value in logs.items()
             if name not in NOT_KEPT and value is not None and math.isfinite(value)
         }
+        update.columns |= {
+            "grad_norm": logs["grad_norm"],
+            "learning_rate": logs["learning_rate"],
+            "router_grad_norm": self.router_grad_norm,
+            "weight_norm": self.moment.weight_norm,
+            "seconds": self.moment.seconds,
+            "engine_metrics": numbers,
+        }
+        update.finite = {"grad_norm", "loss"} <= numbers.keys() and math.isfinite(
+            self.moment.weight_norm
+        )
         self.updates.append(update)
         if len(self.updates) == self.per_step:
             self._stepped()
@@ -412,12 +417,12 @@ class _Moment(TrainerCallback):  # type: ignore[misc]
         self.trained = trained
         self.began = 0.0
         self.seconds = 0.0
-        self.alive = True
+        self.weight_norm = 0.0
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         self.seconds = time.perf_counter() - self.began
         self.trained.updates += 1
-        self.alive = self.trained.all_finite()
+        self.weight_norm = self.trained.weight_norm()
 
 
 def _prompts(course: TrainingRun, first: int) -> Dataset:

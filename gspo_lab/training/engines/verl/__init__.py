@@ -8,6 +8,7 @@ of verl's own defaults.
 import json
 import shutil
 import socket
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,9 @@ RECORDS = {
     "seconds_rollout": "sampling and grading, which go on side by side",
     "evaluated_responses": "all responses: verl evaluates those with A = 0 too",
 }
+
+FIXED = tomllib.loads(Path(__file__).with_name("fixed.toml").read_text(encoding="utf-8"))
+"""What follows from no study, by when it is given."""
 
 BACKENDS = ("fsdp2", "megatron")
 CHECKPOINTS = "checkpoints"
@@ -282,11 +286,14 @@ def overrides(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     LabError where `options.set` names one that the study decides.
     """
     run = prepared.attempt.run
-    out = (
-        _training(prepared, options)
-        | _model_and_actor(prepared, options)
-        | _rollout(prepared, options)
-    )
+    out = {
+        **FIXED["always"],
+        **({} if prepared.on_gpu else FIXED["cpu"]),
+        **(FIXED["fsdp2"] if options.backend == "fsdp2" else {}),
+        **_training(prepared, options),
+        **_model_and_actor(prepared, options),
+        **_rollout(prepared, options),
+    }
     out |= _critic(prepared) if run.settings.objective.advantage == "gae" else {}
     out |= _machine(prepared, options)
     for key, value in options.set.items():
@@ -301,6 +308,14 @@ def overrides(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     return out
 
 
+def _below(prefix: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys below `prefix`; the "+" of a key that verl does not know stands before it."""
+    return {
+        "+" * key.startswith("+") + f"{prefix}.{key.lstrip('+')}": value
+        for key, value in keys.items()
+    }
+
+
 def arguments(keys: Mapping[str, Any]) -> list[str]:
     """The command line's words."""
     return [f"{key}={_word(value)}" for key, value in keys.items()]
@@ -308,29 +323,15 @@ def arguments(keys: Mapping[str, Any]) -> list[str]:
 
 def environment(prepared: PreparedAttempt) -> dict[str, str]:
     """What verl's processes need in their environment."""
-    out = {
-        **for_plugin(prepared.attempt.path),
-        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+    path = prepared.attempt.path
+    return {
+        **FIXED["environment"],
+        **({} if prepared.on_gpu else FIXED["cpu_environment"]),
+        **for_plugin(path),
         "VERL_ENGINE_DEVICE": DEVICE,
-        "VERL_FILE_LOGGER_PATH": str(prepared.attempt.path / LOG),
-        "HF_DATASETS_CACHE": str(prepared.attempt.path / "datasets"),
-        "TOKENIZERS_PARALLELISM": "false",
-        "HYDRA_FULL_ERROR": "1",
-        "PYTHONWARNINGS": "ignore",
-        "RAY_COLOR_PREFIX": "0",
-        "RAY_DEDUP_LOGS": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "WANDB_MODE": "disabled",
+        "VERL_FILE_LOGGER_PATH": str(path / LOG),
+        "HF_DATASETS_CACHE": str(path / "datasets"),
     }
-    if not prepared.on_gpu:
-        out |= {
-            "VERL_PLATFORM": "cpu",
-            "TORCHDYNAMO_DISABLE": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by itself vLLM takes most of the machine's memory
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # cores and threads are the launcher's to give
-        }
-    return out
 
 
 def _word(value: Any) -> str:
@@ -363,39 +364,26 @@ def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
         "trainer.device": "cuda" if prepared.on_gpu else "cpu",
         "trainer.nnodes": options.machines,
         "trainer.n_gpus_per_node": options.processes,
-        "trainer.logger": ["console", "file"],
         "trainer.project_name": run.study,
         "trainer.experiment_name": f"{run.arm}-s{run.seed}",
-        "trainer.total_epochs": 1,
         "trainer.total_training_steps": settings.steps,
         "trainer.val_before_train": evaluates and not first,
         "trainer.test_freq": settings.bench[0].every if evaluates else -1,
         "trainer.save_freq": settings.update.checkpoint_every,
-        "trainer.max_actor_ckpt_to_keep": 2,  # the last one may be of a step that was not recorded
-        "trainer.max_critic_ckpt_to_keep": 2,
         "trainer.default_local_dir": str(home / CHECKPOINTS),
         "trainer.resume_mode": "resume_path" if first else "disable",
         **resume,
-        "trainer.v1.trainer_mode": "sync",
-        "trainer.v1.sampler.custom_sampler.path": f"pkg://{PLUGIN}.ordered_batch",
-        "trainer.v1.sampler.custom_sampler.name": "OrderedReplayBuffer",
         "data.train_files": str(path / TRAIN),
         "data.val_files": str(path / (VAL if evaluates else TRAIN)),
         "data.train_batch_size": settings.rollout.prompts_per_step,
         "data.max_prompt_length": prepared.prompt_tokens,
         "data.max_response_length": prepared.response_tokens,
-        "data.shuffle": False,
-        "data.dataloader_num_workers": 0,
-        "data.filter_overlong_prompts": False,
-        "reward.num_workers": 1,
         "algorithm.adv_estimator": estimator,
         "algorithm.norm_adv_by_std_in_grpo": by_std,
         "algorithm.gamma": objective.gamma,
         "algorithm.lam": objective.gae_lambda,
-        "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.rollout_is": None,
         "algorithm.rollout_correction.rollout_rs": None,
-        "algorithm.rollout_correction.bypass_mode": False,
     }
 
 
@@ -411,8 +399,21 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str
         update.microbatch_tokens,
     )
     loss = "vanilla" if objective.importance_sampling_level == "token" else "gspo"
-    backend: dict[str, Any]
-    if megatron := options.backend == "megatron":
+    actor = {
+        "ppo_mini_batch_size": prompts,
+        "ppo_micro_batch_size_per_gpu": rows,
+        "ppo_epochs": update.epochs,
+        "policy_loss.loss_mode": PREFIX + loss,
+        "loss_agg_mode": objective.aggregation,
+        "clip_ratio_low": objective.clip_low,
+        "clip_ratio_high": objective.clip_high,
+        "clip_ratio_c": NO_DUAL_CLIP if objective.dual_clip is None else objective.dual_clip,
+        "optim.lr": update.learning_rate,
+        "optim.betas": [update.adam_beta1, update.adam_beta2],
+        "optim.weight_decay": update.weight_decay,
+        "optim.clip_grad": update.max_grad_norm,
+    }
+    if options.backend == "megatron":
         backend = {
             "strategy": "megatron",
             "megatron.tensor_model_parallel_size": options.tensor_parallel,
@@ -421,50 +422,14 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str
         }
     else:
         backend = {
-            "strategy": "fsdp2",
-            "use_torch_compile": False,
-            "fsdp_config.use_torch_compile": False,
-            "fsdp_config.model_dtype": "fp32",
             "fsdp_config.dtype": update.dtype,
+            "+fsdp_config.mixed_precision": _precision(run),
         }
-    actor = {
-        "ppo_mini_batch_size": prompts,
-        "ppo_micro_batch_size_per_gpu": rows,
-        "ppo_epochs": update.epochs,
-        "shuffle": False,
-        "use_dynamic_bsz": False,
-        "policy_loss.loss_mode": PREFIX + loss,
-        "loss_agg_mode": objective.aggregation,
-        "clip_ratio_low": objective.clip_low,
-        "clip_ratio_high": objective.clip_high,
-        "clip_ratio_c": NO_DUAL_CLIP if objective.dual_clip is None else objective.dual_clip,
-        "use_kl_loss": False,
-        "entropy_coeff": 0,
-        "optim.lr": update.learning_rate,
-        "optim.lr_warmup_steps": 0,  # the lab's engine sets every update's learning rate
-        "optim.betas": [update.adam_beta1, update.adam_beta2],
-        "optim.weight_decay": update.weight_decay,
-        "optim.clip_grad": update.max_grad_norm,
-        "checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        "checkpoint.load_contents": ["model", "optimizer", "extra"],
-        **backend,
-    }
     return {
         "actor_rollout_ref.model.path": prepared.model,
-        "actor_rollout_ref.model.external_lib": f"{PLUGIN}.recorded_losses",
         "actor_rollout_ref.model.use_remove_padding": prepared.on_gpu,
         "actor_rollout_ref.model.enable_gradient_checkpointing": update.gradient_checkpointing,
-        **(
-            {}
-            if prepared.on_gpu
-            else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}
-        ),
-        **{f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()},
-        **(
-            {}
-            if megatron
-            else {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}
-        ),
+        **_below("actor_rollout_ref.actor", actor | backend),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": rows,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": rows,
     }
@@ -480,34 +445,19 @@ def _precision(run: Run) -> dict[str, str]:
 def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     run = prepared.attempt.run
     rollout = run.settings.rollout
-    keys = {
-        "name": "vllm",
+    keys: dict[str, Any] = {
         "n": rollout.group_size,
         "temperature": rollout.temperature,
         "top_p": rollout.top_p,
         "dtype": rollout.dtype,
-        "calculate_log_probs": True,
         "tensor_model_parallel_size": options.tensor_parallel,
         "max_model_len": prepared.prompt_tokens + prepared.response_tokens,
         "enable_rollout_routing_replay": run.settings.routing_replay == "rollout",
-        "agent.num_workers": 1,
-        "agent.default_agent_loop": "gspo_lab",
         "agent.agent_loop_config_path": str(prepared.attempt.path / AGENT),
     }
     if not prepared.on_gpu:
-        keys |= {
-            "load_format": "auto",
-            "enforce_eager": True,
-            "free_cache_engine": False,
-            "gpu_memory_utilization": 0.1,
-            "max_num_batched_tokens": max(POOL, prepared.prompt_tokens + prepared.response_tokens),
-            "max_num_seqs": 64,
-            # A prompt computed in parts has its first draw taken back, which a CPU's generator
-            # cannot do.
-            "enable_chunked_prefill": False,
-        }
-    out = {f"actor_rollout_ref.rollout.{key}": value for key, value in keys.items()}
-    return out if prepared.on_gpu else out | {"+actor_rollout_ref.rollout.enable_sleep_mode": False}
+        keys["max_num_batched_tokens"] = max(POOL, keys["max_model_len"])
+    return _below("actor_rollout_ref.rollout", keys)
 
 
 def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
@@ -517,25 +467,18 @@ def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
     run = prepared.attempt.run
     update = run.settings.update
     critic = run.settings.critic
+    attention = "+critic.model.override_config.attn_implementation"
     return {
-        "critic.strategy": "fsdp2",
+        **FIXED["critic"],
+        **({} if prepared.on_gpu else {attention: "sdpa"}),
         "critic.model.path": prepared.model,
         "critic.model.use_remove_padding": prepared.on_gpu,
         "critic.model.enable_gradient_checkpointing": update.gradient_checkpointing,
-        **(
-            {} if prepared.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}
-        ),
-        "critic.ppo_micro_batch_size_per_gpu": 1,
         "critic.cliprange_value": critic.value_clip,
-        "critic.loss_agg_mode": "token-mean",
         "critic.optim.lr": critic.learning_rate,
-        "critic.optim.lr_warmup_steps": 0,
         "critic.optim.betas": [update.adam_beta1, update.adam_beta2],
         "critic.optim.weight_decay": update.weight_decay,
         "critic.optim.clip_grad": update.max_grad_norm,
-        "critic.model.external_lib": f"{PLUGIN}.recorded_losses",
-        "critic.fsdp.use_torch_compile": False,
-        "critic.fsdp.model_dtype": "fp32",
         "+critic.fsdp.mixed_precision": _precision(run),
     }
 
@@ -550,21 +493,11 @@ def _machine(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
             for k, v in environment(prepared).items()
         }
         return {"+ray_kwargs.ray_init.address": options.ray, **env}
-    return {
-        "+ray_kwargs.ray_init.address": "local",
-        "+ray_kwargs.ray_init.include_dashboard": False,
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        # Ray places verl's many small processes by counted cores; most of them wait.
-        "ray_kwargs.ray_init.num_cpus": 32,
-        **(
-            {}
-            if prepared.on_gpu
-            else {
-                "+ray_kwargs.ray_init.num_gpus": options.processes,
-                "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
-            }
-        ),
-    }
+    keys = dict(FIXED["local_ray"])
+    if not prepared.on_gpu:
+        keys["+ray_kwargs.ray_init.num_gpus"] = options.processes
+        keys["+ray_kwargs.ray_init.object_store_memory"] = 500_000_000
+    return keys
 
 
 def rows_at_a_time(rows: int, positions: int, microbatch_tokens: int) -> int:

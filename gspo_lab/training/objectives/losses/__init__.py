@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import look_up, nearest
-from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Term, weighted
+from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Metrics, weighted
 from gspo_lab.training.objectives.settings import Common
 
-__all__ = ["LOSSES", "Common", "Loss", "LossInputs", "Term", "loss_of", "traits", "weighted"]
+__all__ = ["LOSSES", "Common", "Loss", "LossInputs", "Metrics", "loss_of", "traits", "weighted"]
 
 _files = [
     import_module(f"{__name__}.{file.name}")
@@ -68,5 +68,5 @@ def traits(name: str) -> Loss[Any]:
         formula="",
         term=LOSSES["clip"].term,
         lower_bound=False,
-        alike_at_1=False,
+        reinforce_on_policy=False,
     )

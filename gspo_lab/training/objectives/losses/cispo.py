@@ -1,10 +1,15 @@
 """CISPO: the clip of a weight, so that no token loses its gradient."""
 
-from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Term, weighted
+from typing import TYPE_CHECKING
+
+from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Metrics, weighted
 from gspo_lab.training.objectives.settings import Common
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def term(moved: LossInputs, settings: Common) -> Term:
+
+def term(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi: CISPO, 2506.13585 eq. 4-5."""
     return weighted(
         moved, moved.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high)

@@ -14,7 +14,7 @@ from gspo_lab.training.objectives.losses.loss import (
     LARGEST_LOG_RATIO,
     Loss,
     LossInputs,
-    Term,
+    Metrics,
     own_key,
     spread_sum,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def clipped(moved: LossInputs, settings: Common) -> Term:
+def clipped(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A):
 
     PPO, 1707.06347 eq. 7. The dual clip is 1912.09729's.
@@ -38,10 +38,12 @@ def clipped(moved: LossInputs, settings: Common) -> Term:
     low_BT, high_BT = binds(
         ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high
     )
+    metrics = {"clip_fraction_tokens": low_BT | high_BT}
     if (cap := settings.dual_clip) is None:
-        return Term(value_BT, low_BT | high_BT)
+        return value_BT, metrics
     dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT.detach() > cap)
-    return Term(value_BT.where(~dual_BT, cap * adv_BT), low_BT | high_BT, dual_BT)
+    metrics["dual_clip_fraction_tokens"] = dual_BT
+    return value_BT.where(~dual_BT, cap * adv_BT), metrics
 
 
 CLIP = Loss(
@@ -55,7 +57,7 @@ DCPO_LARGEST_RATIO = 10.0
 """The highest upper bound, as in its authors' code (lime-RL/DCPO, `get_clip_low_high`)."""
 
 
-def dcpo(moved: LossInputs, settings: Common) -> Term:
+def dcpo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """min(r A, clip(r) A) between bounds that widen where the old policy gave a token a small
     probability q: DCPO, 2509.02333, the bounds of eq. 4 in the term of eq. 8."""
     ratio_BT = moved.ratio_BT
@@ -69,7 +71,7 @@ def dcpo(moved: LossInputs, settings: Common) -> Term:
     under_BT, over_BT = binds(
         ratio_BT.detach(), adv_BT, moved.batch.mask_BT, 1 - low_BT, high_BT - 1
     )
-    return Term(value_BT, under_BT | over_BT)
+    return value_BT, {"clip_fraction_tokens": under_BT | over_BT}
 
 
 DCPO = Loss(
@@ -89,7 +91,7 @@ DPPO_LARGEST_RATIO = 20.0
 """Where the weight is truncated, as verl does (`clip_ratio_c`)."""
 
 
-def dppo_tv(moved: LossInputs, settings: Common) -> Term:
+def dppo_tv(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """By how far pi moved; against the sampler where `update.old_logprobs = "sampler"`: DPPO,
     2602.04879, the mask of eq. 12 with the binary total variation of eq. 13."""
     moved_BT = moved.logp_BT.detach().exp() - moved.batch.old_logp_BT.exp()
@@ -98,7 +100,7 @@ def dppo_tv(moved: LossInputs, settings: Common) -> Term:
     )
 
 
-def dppo_kl(moved: LossInputs, settings: Common) -> Term:
+def dppo_kl(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """As `dppo-tv`, by the KL divergence of the two-way choice, this token or another: 2602.04879
     eq. 12, 14.
     """
@@ -112,15 +114,23 @@ def dppo_kl(moved: LossInputs, settings: Common) -> Term:
     return _masked_by_divergence(moved, fell_BT, rose_BT)
 
 
-def _masked_by_divergence(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor") -> Term:
+def _along(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor") -> "Tensor":
+    """[B, T], the active tokens that fell with A < 0 or rose with A > 0."""
+    adv_BT = moved.batch.adv_BT
+    return moved.active_BT & ((fell_BT & (adv_BT < 0)) | (rose_BT & (adv_BT > 0)))
+
+
+def _masked_by_divergence(
+    moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor"
+) -> "tuple[Tensor, Metrics]":
     """sg(min(r, 20)) A log pi, without the tokens that fell too far with A < 0 or rose too far with
     A > 0.
     """
     adv_BT = moved.batch.adv_BT
-    clipped_BT = moved.active_BT & ((fell_BT & (adv_BT < 0)) | (rose_BT & (adv_BT > 0)))
+    clipped_BT = _along(moved, fell_BT, rose_BT)
     weight_BT = moved.ratio_BT.detach().clamp(max=DPPO_LARGEST_RATIO).masked_fill(clipped_BT, 0.0)
     logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
-    return Term(weight_BT * adv_BT * logp_BT, clipped_BT)
+    return weight_BT * adv_BT * logp_BT, {"clip_fraction_tokens": clipped_BT}
 
 
 DPPO_TV = Loss(
@@ -140,7 +150,7 @@ DPPO_KL = Loss(
 )
 
 
-def fspo(moved: LossInputs, settings: Common) -> Term:
+def fspo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """min(W A, clip(W) A) on the sequence's whole ratio W, in a range that grows with the root of
     the length: FSPO, 2509.09177, the length-fair clip without its drift term."""
     adv_BT = moved.batch.adv_BT
@@ -152,9 +162,9 @@ def fspo(moved: LossInputs, settings: Common) -> Term:
     held_BT = log_whole_BT.maximum(low_B1).minimum(high_B1)
     whole_BT = log_whole_BT.clamp(max=LARGEST_LOG_RATIO).exp()
     value_BT = (whole_BT * adv_BT).minimum(held_BT.clamp(max=LARGEST_LOG_RATIO).exp() * adv_BT)
-    under_BT = (log_whole_BT < low_B1) & (adv_BT < 0)
-    over_BT = (log_whole_BT > high_B1) & (adv_BT > 0)
-    return Term(value_BT, ((under_BT | over_BT) & active_BT).detach())
+    return value_BT, {
+        "clip_fraction_tokens": _along(moved, log_whole_BT < low_B1, log_whole_BT > high_B1)
+    }
 
 
 FSPO = Loss(
@@ -164,11 +174,11 @@ FSPO = Loss(
     term=fspo,
     clips="whole responses",
     ratio="own",
-    alike_at_1=False,
+    reinforce_on_policy=False,
 )
 
 
-def gmpo(moved: LossInputs, settings: Common) -> Term:
+def gmpo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """exp(mean of c_t) A, c_t = l_t clipped on the side of A: GMPO, 2507.20673 eq. 4."""
     mask_BT = moved.batch.mask_BT
     adv_BT = moved.batch.adv_BT
@@ -177,9 +187,8 @@ def gmpo(moved: LossInputs, settings: Common) -> Term:
     clamped_BT = l_BT.clamp(*bounds)
     c_BT = l_BT.minimum(clamped_BT).where(adv_BT > 0, l_BT.maximum(clamped_BT))
     ratio_BT = sequence_mean(c_BT, mask_BT).clamp(max=LARGEST_LOG_RATIO).exp().expand_as(l_BT)
-    low_BT = (l_BT < bounds[0]) & (adv_BT < 0)
-    high_BT = (l_BT > bounds[1]) & (adv_BT > 0)
-    return Term(ratio_BT * adv_BT, (low_BT | high_BT) & moved.active_BT)
+    clipped_BT = _along(moved, l_BT < bounds[0], l_BT > bounds[1])
+    return ratio_BT * adv_BT, {"clip_fraction_tokens": clipped_BT}
 
 
 GMPO = Loss(
@@ -248,6 +257,14 @@ def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float])
     return next(filter(has_its_share, wider), wider[-1])
 
 
+def bapo(moved: LossInputs, settings: Bapo) -> "tuple[Tensor, Metrics]":
+    """The clip's term in the range that `balanced` found."""
+    value_BT, metrics = clipped(moved, settings)
+    metrics["bapo_clip_low"] = settings.clip_low
+    metrics["bapo_clip_high"] = settings.clip_high
+    return value_BT, metrics
+
+
 def _refused(settings: Bapo) -> Iterator[str]:
     """Bounds that would have to move down."""
     low = settings.bapo_clip_low
@@ -264,7 +281,7 @@ BAPO = Loss(
     name="bapo",
     source="2510.18927 eq. 8; WooooDyy/BAPO, `recipe/bapo/policy_loss.py`",
     formula="`clip`'s in a range that moves with every mini-batch",
-    term=clipped,
+    term=bapo,
     settings=Bapo,
     prepare=balanced,
     refuses=_refused,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gspo_lab.common.keys import HUGE
 from gspo_lab.training.objectives.losses.clipping import clipped
-from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Term, everywhere, own_key
+from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Metrics, everywhere, own_key
 from gspo_lab.training.objectives.settings import Common
 
 if TYPE_CHECKING:
@@ -72,12 +72,11 @@ def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
     import torch
 
     covariance_BT = covariance(moved)
-    clipped_BT = clipped(moved, settings).clipped_BT
-    assert clipped_BT is not None
+    _, metrics = clipped(moved, settings)
     candidate_BT = (
         (covariance_BT > settings.clip_cov_low)
         & (covariance_BT < settings.clip_cov_high)
-        & ~clipped_BT
+        & ~metrics["clip_fraction_tokens"]
     )
     count = int(candidate_BT.sum())
     place_N = torch.randperm(count, generator=torch.Generator().manual_seed(count)).argsort()
@@ -87,13 +86,13 @@ def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
     return _largest(drawn_BT, moved, settings.clip_cov_share)
 
 
-def clip_cov(moved: LossInputs, settings: ClipCov) -> Term:
+def clip_cov(moved: LossInputs, settings: ClipCov) -> "tuple[Tensor, Metrics]":
     """min(r A, clip(r) A), 0 at the selected tokens: Clip-Cov, 2505.22617 eq. 12."""
-    plain = clipped(moved, settings)
     selected_BT = moved.batch.selected_BT
     assert selected_BT is not None
-    assert plain.clipped_BT is not None
-    return Term(plain.value_BT.masked_fill(selected_BT, 0.0), plain.clipped_BT | selected_BT)
+    value_BT, metrics = clipped(moved, settings)
+    metrics["clip_fraction_tokens"] = metrics["clip_fraction_tokens"] | selected_BT
+    return value_BT.masked_fill(selected_BT, 0.0), metrics
 
 
 CLIP_COV = Loss(
@@ -107,7 +106,7 @@ CLIP_COV = Loss(
     settings=ClipCov,
     select=_clip_candidates,
     lower_bound=False,
-    alike_at_1=False,
+    reinforce_on_policy=False,
     clips_at_1=True,
     differs=DIFFERS,
 )
@@ -129,7 +128,7 @@ class KlCov(Common):
     )
 
 
-def kl_cov(moved: LossInputs, settings: KlCov) -> Term:
+def kl_cov(moved: LossInputs, settings: KlCov) -> "tuple[Tensor, Metrics]":
     """r A, less kl_cov_coef |l| at the selected tokens:
 
     KL-Cov, 2505.22617 eq. 13-14, its code's estimate of KL.
@@ -138,7 +137,8 @@ def kl_cov(moved: LossInputs, settings: KlCov) -> Term:
     penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(
         ~moved.batch.selected_BT, 0.0
     )
-    return Term(moved.ratio_BT * moved.batch.adv_BT - penalty_BT, gate_BT=everywhere(moved, 1.0))
+    value_BT = moved.ratio_BT * moved.batch.adv_BT - penalty_BT
+    return value_BT, {"gate_mean": everywhere(moved, 1.0)}
 
 
 KL_COV = Loss(

@@ -8,7 +8,7 @@ only, so that their files import without torch.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from gspo_lab.common.keys import Affects, Key, Read
 from gspo_lab.training.objectives.ratios import Batch
@@ -40,16 +40,15 @@ class LossInputs:
     active_BT: "Tensor"
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """What a token adds, to be maximised: `value_BT`. `clipped_BT`: where the loss takes its
-    gradient (None: nowhere by its nature); `dual_BT`: where the dual clip does; `gate_BT`: of a
-    loss without a clip, the detached weight of A grad log pi, divided by the ratio."""
+Metrics = dict[str, Any]
+"""What a loss tells of a mini-batch, by the fields of `UpdateRecord`: [B, T] tensors without
+gradient; a sum over tokens (a tensor without dimensions), which parts of a mini-batch add up; or a
+float of the whole mini-batch.
 
-    value_BT: "Tensor"
-    clipped_BT: "Tensor | None" = None
-    dual_BT: "Tensor | None" = None
-    gate_BT: "Tensor | None" = None
+`clip_fraction_tokens` marks the tokens whose gradient the loss takes, `dual_clip_fraction_tokens`
+those whose gradient the dual clip takes. A loss without a clip has `gate_mean` instead: the weight
+of A grad log pi, divided by the ratio.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,8 @@ class Loss(Generic[S]):
     source: str
     formula: str
     """The term of token t, for the reference (docs/reference/objectives.md has the symbols)."""
-    term: Callable[[LossInputs, S], Term]
+    term: "Callable[[LossInputs, S], tuple[Tensor, Metrics]]"
+    """[B, T], what a token adds to the objective (to maximise), and what is recorded of it."""
     settings: type[S] = Common  # type: ignore[assignment]
     """`Common`, or a table under it with the loss's own keys."""
     clips: str | None = "tokens"
@@ -74,8 +74,8 @@ class Loss(Generic[S]):
     """Whose ratio it reads: that of the level, its own mean over the response, or another one or
     none.
     """
-    alike_at_1: bool = True
-    """Whether its gradient is every other loss's where all ratios are 1."""
+    reinforce_on_policy: bool = True
+    """At ratio 1 its gradient is REINFORCE's."""
     clips_at_1: bool = False
     """Whether it takes tokens' gradient where all ratios are 1, too."""
     prepare: "Callable[[S, Batch, Callable[[Batch, S], float]], S] | None" = None
@@ -113,8 +113,8 @@ def spread_sum(x_BT: "Tensor") -> "Tensor":
     return x_BT.sum(dim=1, keepdim=True).expand_as(x_BT)
 
 
-def weighted(moved: LossInputs, weight_BT: "Tensor") -> Term:
+def weighted(moved: LossInputs, weight_BT: "Tensor") -> "tuple[Tensor, Metrics]":
     """weight A log pi, the weight without gradient."""
     logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
     gate_BT = weight_BT / moved.ratio_BT.detach().clamp(min=math.exp(SMALLEST_LOG_RATIO))
-    return Term(weight_BT * moved.batch.adv_BT * logp_BT, gate_BT=gate_BT)
+    return weight_BT * moved.batch.adv_BT * logp_BT, {"gate_mean": gate_BT}

@@ -4,7 +4,7 @@ is another).
 
 import math
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from gspo_lab.training.objectives.losses.loss import (
     LARGEST_LOG_RATIO,
     Loss,
     LossInputs,
-    Term,
+    Metrics,
     everywhere,
     own_key,
     spread_sum,
@@ -21,8 +21,11 @@ from gspo_lab.training.objectives.losses.loss import (
 )
 from gspo_lab.training.objectives.settings import Common
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def reinforce(moved: LossInputs, settings: Common) -> Term:
+
+def reinforce(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """A log pi: no ratio, and so no correction for a policy that has moved since it sampled.
     REINFORCE, 2402.14740 section 2.3, the term of its leave-one-out estimator."""
     return weighted(moved, everywhere(moved, 1.0))
@@ -52,7 +55,7 @@ class Sapo(Common):
     )
 
 
-def sapo(moved: LossInputs, settings: Sapo) -> Term:
+def sapo(moved: LossInputs, settings: Sapo) -> "tuple[Tensor, Metrics]":
     """(4 / tau) sigmoid(tau (r - 1)) A:
 
     SAPO, 2511.20347 eq. 5-6. It leaves sech^2(tau (r - 1) / 2) of the gradient.
@@ -64,7 +67,7 @@ def sapo(moved: LossInputs, settings: Sapo) -> Term:
     )
     risen_BT = (tau_BT * (ratio_BT - 1)).sigmoid()
     gate_BT = (4 * risen_BT * (1 - risen_BT)).detach()
-    return Term(risen_BT * (4 / tau_BT) * adv_BT, gate_BT=gate_BT)
+    return risen_BT * (4 / tau_BT) * adv_BT, {"gate_mean": gate_BT}
 
 
 SAPO = Loss(
@@ -86,11 +89,11 @@ class Pspo(Common):
     )
 
 
-def pspo(moved: LossInputs, settings: Pspo) -> Term:
+def pspo(moved: LossInputs, settings: Pspo) -> "tuple[Tensor, Metrics]":
     """((1 - a) r + a) A, a = pspo_smoothing: PSPO, 2509.21282, its smoothed ratio."""
     share = 1 - settings.pspo_smoothing
     value_BT = (share * moved.ratio_BT + settings.pspo_smoothing) * moved.batch.adv_BT
-    return Term(value_BT, gate_BT=everywhere(moved, share))
+    return value_BT, {"gate_mean": everywhere(moved, share)}
 
 
 PSPO = Loss(
@@ -101,7 +104,7 @@ PSPO = Loss(
     settings=Pspo,
     clips=None,
     reads_range=False,
-    alike_at_1=False,
+    reinforce_on_policy=False,
 )
 
 VESPO_LARGEST = 20.0
@@ -128,7 +131,7 @@ class Vespo(Common):
     )
 
 
-def vespo(moved: LossInputs, settings: Vespo) -> Term:
+def vespo(moved: LossInputs, settings: Vespo) -> "tuple[Tensor, Metrics]":
     """sg(W^k exp(lambda (1 - W))) A log pi: VESPO, 2602.10693 eq. 20."""
     up_BT = moved.batch.adv_BT >= 0
     l_BT = moved.log_ratio_BT.detach().clamp(-VESPO_LARGEST, VESPO_LARGEST)

@@ -1,0 +1,266 @@
+"""Score against a swept setting, each arm at its own best value: `[verdict] over = KEY`.
+
+A comparison at one learning rate can have either sign, because the curves of two rules cross. So
+this answers: which arm gets further at its own best value, where its peak lies, and how wide a
+range of values keeps it near the peak. Values and arms added after the first step do not count.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gspo_lab.analysis.findings.matched import starting_models, study_certificate
+from gspo_lab.analysis.findings.run_outcomes import outcomes
+from gspo_lab.analysis.readings import Source, once
+from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.analysis.stats.paired import PairedT, paired_t
+from gspo_lab.analysis.stats.peaks import (
+    best_without_seed,
+    mean_range,
+    mean_score,
+    peak_heights,
+    peak_is_inside,
+    peak_places,
+    ranges_near_peak,
+)
+from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
+from gspo_lab.common.reason import Reason
+from gspo_lab.common.text import MINUS, listed, signed
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two values of the setting, with its interval over seeds; None: not known."""
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One arm at one value: mean score, the ends of its 95 % interval, each seed's score."""
+
+    value: float
+    score: float
+    low: float | None
+    high: float | None
+    by_seed: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScoreCurve:
+    """One arm over all values. `height` is its score at the value that the other seeds choose.
+
+    `best` has that value for each seed. `near` is the range of values within the margin of the
+    arm's own peak (geometric means over seeds). `inside`: the peak lies at no end of the grid.
+    """
+
+    arm: str
+    points: tuple[CurvePoint, ...]
+    height: float
+    best: tuple[float, ...]
+    near: tuple[float, float]
+    inside: bool
+
+
+@dataclass(frozen=True)
+class CurveComparison:
+    """One arm's curve against the baseline's, over the seeds that both finished at all values.
+
+    `verdict` is on the heights of the peaks. `place` is the ratio of the values at the peaks,
+    `upper` that of the highest values within the margin of the own peak, `width` that of the
+    widths (highest over lowest) of these ranges. `differences` has one difference per value.
+    """
+
+    arm: str
+    baseline: str
+    verdict: Comparison
+    place: Ratio
+    upper: Ratio
+    width: Ratio
+    differences: tuple[tuple[float, PairedT], ...]
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """Score against the setting `key`, for every arm with at least two seeds at all its values."""
+
+    key: str
+    baseline: str
+    seeds: tuple[int, ...]
+    curves: tuple[ScoreCurve, ...]
+    comparisons: tuple[CurveComparison, ...]
+    missing: tuple[str, ...]
+    """Runs without a final score, in words."""
+
+
+@once
+def rate_curve(source: Source) -> RateCurve | None:
+    """The curves so far; None without a sweep that `[verdict] over` names, or without a score."""
+    declared = source.declaration
+    if declared.sweep is None or declared.verdict.over is None or declared.primary is None:
+        return None
+    arms = [arm for arm in declared.arms.values() if arm.name not in set(declared.arms_added)]
+    values = np.array(sorted({arm.dose for arm in arms if arm.dose is not None}))
+    final = {
+        (run.arm, run.seed): run.final
+        for run in outcomes(source, declared.primary)
+        if run.final is not None
+    }
+    missing = tuple(
+        f"{arm.name} seed {seed}"
+        for arm in arms
+        for seed in declared.deciding
+        if (arm.name, seed) not in final
+    )
+    names = {(str(arm.of), arm.dose): arm.name for arm in arms}
+    families = list(dict.fromkeys(of for of, _ in names))
+    seeds = tuple(
+        seed for seed in declared.deciding if all((arm.name, seed) in final for arm in arms)
+    )
+    scores = {
+        of: np.array([[final[names[of, value], seed] for value in values] for seed in seeds])
+        for of in families
+    }
+    baseline = declared.verdict.baseline or families[0]
+    margin = declared.verdict.margin
+    curves: tuple[ScoreCurve, ...] = ()
+    comparisons: tuple[CurveComparison, ...] = ()
+    if len(seeds) >= 2:
+        curves = tuple(_curve(of, scores[of], values, margin) for of in families)
+        comparisons = _comparisons(source, baseline, scores, values, seeds, missing)
+    return RateCurve(declared.sweep.key, baseline, seeds, curves, comparisons, missing)
+
+
+def _curve(arm: str, scores_SD: Floats, values: Floats, margin: float) -> ScoreCurve:
+    points = []
+    for place, value in enumerate(values):
+        interval = paired_t(scores_SD[:, place])
+        points.append(
+            CurvePoint(
+                float(value),
+                mean_score(scores_SD[:, place]),
+                interval.low,
+                interval.high,
+                tuple(scores_SD[:, place].tolist()),
+            )
+        )
+    return ScoreCurve(
+        arm,
+        tuple(points),
+        mean_score(peak_heights(scores_SD)),
+        tuple(values[best_without_seed(scores_SD)].tolist()),
+        mean_range(ranges_near_peak(scores_SD, values, margin)),
+        peak_is_inside(scores_SD),
+    )
+
+
+def _comparisons(
+    source: Source,
+    baseline: str,
+    scores: dict[str, Floats],
+    values: Floats,
+    seeds: Sequence[int],
+    missing: Sequence[str],
+) -> tuple[CurveComparison, ...]:
+    rule = source.declaration.verdict
+    matched = study_certificate(source).on(source.declaration.deciding)
+    withheld = [Reason("not-matched", why) for whys in matched.reasons.values() for why in whys]
+    if missing:
+        count = len(source.declaration.deciding)
+        text = f"runs are missing, {len(seeds)} of {count} seeds are complete at every value"
+        withheld.append(Reason("pairs-incomplete", text))
+    treatments = [arm for arm in scores if arm != baseline]
+    heights = {arm: peak_heights(scores_SD) for arm, scores_SD in scores.items()}
+    compared = [
+        Scores(
+            heights[baseline],
+            heights[arm],
+            (baseline, arm),
+            withheld_because=tuple(withheld),
+            unproven=matched.unproven,
+        )
+        for arm in treatments
+    ]
+    verdicts = decide_all(compared, Rule(rule.margin, rule.alpha))
+    places = {arm: peak_places(scores_SD, values) for arm, scores_SD in scores.items()}
+    ranges = {
+        arm: ranges_near_peak(scores_SD, values, rule.margin) for arm, scores_SD in scores.items()
+    }
+    out = []
+    for arm, verdict in zip(treatments, verdicts, strict=True):
+        difference_SD = scores[arm] - scores[baseline]
+        width = np.ptp(ranges[arm], axis=1) - np.ptp(ranges[baseline], axis=1)
+        out.append(
+            CurveComparison(
+                arm,
+                baseline,
+                _about(source, verdict),
+                _ratio(places[arm] - places[baseline]),
+                _ratio(ranges[arm][:, 1] - ranges[baseline][:, 1]),
+                _ratio(width),
+                tuple(
+                    (float(value), paired_t(difference_SD[:, place]))
+                    for place, value in enumerate(values)
+                ),
+            )
+        )
+    return tuple(out)
+
+
+def _about(source: Source, verdict: Comparison) -> Comparison:
+    return replace(verdict, about=starting_models(source.declaration))
+
+
+def _ratio(log_ratios: Floats) -> Ratio:
+    """The geometric mean of ratios over seeds, with the interval of their logarithms' t."""
+    interval = paired_t(log_ratios)
+    if interval.estimate is None:
+        return Ratio(None, None, None)
+    ends = [None if end is None else math.exp(end) for end in (interval.low, interval.high)]
+    return Ratio(math.exp(interval.estimate), ends[0], ends[1])
+
+
+def curve_sentences(curve: RateCurve) -> list[str]:
+    """What the curves say beside the verdict on their heights, one sentence each."""
+    setting = curve.key.rpartition(".")[2].replace("_", " ")
+    heights = []
+    for one in curve.curves:
+        places = listed([f"{value:g}" for value in sorted(set(one.best))])
+        heights.append(f"{one.arm} {one.height:.3f} at {places}")
+    out = [f"Best {setting} of each, chosen without the scored seed: {'; '.join(heights)}."]
+    for comparison in curve.comparisons:
+        out += _comparison_sentences(comparison, setting)
+    ends = [one.arm for one in curve.curves if not one.inside]
+    if ends:
+        out.append(f"The peak of {listed(ends)} lies at an end of the values that were tried.")
+    return out
+
+
+def _comparison_sentences(comparison: CurveComparison, setting: str) -> list[str]:
+    arm = comparison.arm
+    baseline = comparison.baseline
+    out = []
+    ratios = {
+        f"The best {setting} of {arm}": comparison.place,
+        f"The largest {setting} near the peak of {arm}": comparison.upper,
+    }
+    for subject, ratio in ratios.items():
+        if ratio.estimate is not None:
+            ends = "" if ratio.low is None else f" ({ratio.low:.2f} to {ratio.high:.2f})"
+            out.append(f"{subject} is {ratio.estimate:.2f} times that of {baseline}{ends}.")
+    alike = [
+        f"at {value:g} {signed(paired.estimate)}"
+        for value, paired in comparison.differences
+        if paired.estimate is not None and _same_sign(paired.differences)
+    ]
+    if alike:
+        out.append(f"{arm} {MINUS} {baseline} has the same sign on every seed: {', '.join(alike)}.")
+    return out
+
+
+def _same_sign(differences: Sequence[float]) -> bool:
+    return all(one > 0 for one in differences) or all(one < 0 for one in differences)

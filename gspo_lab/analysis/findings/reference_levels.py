@@ -1,0 +1,183 @@
+"""The levels that a difference of final scores is between: start, best and end of both sides.
+
+A difference of final scores alone does not tell a rule that learns more from one that loses less.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome
+from gspo_lab.analysis.readings import Source, average, once
+from gspo_lab.analysis.stats.paired import PairedT, paired_t
+from gspo_lab.analysis.stats.verdict import Comparison
+from gspo_lab.common.text import MINUS, difference, percent
+from gspo_lab.study.contrast import sides
+
+
+@dataclass(frozen=True)
+class ScoreLevels:
+    """The scores of an arm, or of a side of a contrast, as means over the seeds that decide.
+
+    `best` is the mean over runs of each run's best evaluation after the start. None: not measured.
+    """
+
+    name: str
+    start: float | None
+    best: float | None
+    final: float | None
+
+    @property
+    def kept(self) -> float | None:
+        """The share of the best gain over the start that is left at the end; below 0 where the end
+        lies below the start. None where nothing was gained.
+        """
+        if self.start is None or self.best is None or self.final is None:
+            return None
+        gain = self.best - self.start
+        return (self.final - self.start) / gain if gain > 0 else None
+
+    @property
+    def ends_below_start(self) -> bool:
+        """Whether the mean final score lies below the mean start."""
+        return self.start is not None and self.final is not None and self.final < self.start
+
+    @property
+    def text(self) -> str:
+        """The levels with the share that is kept; empty where one was not measured."""
+        if self.start is None or self.best is None or self.final is None:
+            return ""
+        scores = f"{self.name} {self.start:.3f}, {self.best:.3f}, {self.final:.3f}"
+        if self.kept is None:
+            return f"{scores} (gained nothing)"
+        share = percent(self.kept) if self.kept >= 0 else "less than nothing"
+        return f"{scores} (keeps {share} of its best gain)"
+
+
+@dataclass(frozen=True)
+class ReferenceLevels:
+    """Both sides of a comparison of final scores, with their difference at each run's best
+    evaluation.
+    """
+
+    baseline: ScoreLevels
+    subject: ScoreLevels
+    at_best: PairedT
+    direction: int
+    """That of the verdict on final scores: 1 in favour of the subject, -1 against it, else 0."""
+
+    @property
+    def both_lose(self) -> bool:
+        """Whether both sides end below their start: then "better" means "loses less"."""
+        return self.baseline.ends_below_start and self.subject.ends_below_start
+
+    @property
+    def opposite_at_best(self) -> bool:
+        """Whether the side that ends better is behind at each run's best evaluation."""
+        return self.direction * (self.at_best.estimate or 0.0) < 0
+
+    @property
+    def line(self) -> str:
+        """Start, best evaluation and final score of both sides, in one sentence; empty where one
+        was not measured.
+        """
+        parts = [side.text for side in (self.baseline, self.subject)]
+        return f"Start, best evaluation, end: {'; '.join(parts)}." if all(parts) else ""
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the headline must add, a sentence per fact; empty where it can be read as it is."""
+        out = []
+        if self.both_lose:
+            out.append("Both end below their start.")
+        if self.opposite_at_best and self.at_best.estimate is not None:
+            ends = (self.at_best.low, self.at_best.high)
+            apart = difference(self.at_best.estimate, ends, self.at_best.alpha, None)
+            out.append(
+                "At each run's best evaluation the sign is the opposite:"
+                f" {self.subject.name} {MINUS} {self.baseline.name} {apart}."
+            )
+        return out
+
+
+@once
+def score_levels(source: Source) -> dict[str, ScoreLevels]:
+    """Per arm its levels on the primary benchmark, over its runs that decide."""
+    return {
+        arm: _levels(arm, [_run_levels(run) for run in decision(source).ended if run.arm == arm])
+        for arm in source.arms
+    }
+
+
+@once
+def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
+    """Per verdict on final scores, and for the contrast, by its subject, the levels of its sides.
+
+    They are of the seeds on which every arm of the comparison has a final score.
+    """
+    decided = decision(source)
+    levels = {}
+    for arm, verdict in decided.verdicts.items():
+        levels[arm] = _of_sides(source, verdict, ({decided.baseline: 1.0}, {arm: 1.0}))
+    if decided.contrast is not None:
+        weights = sides(source.declaration.verdict.contrast or {})
+        levels[decided.contrast.subject] = _of_sides(source, decided.contrast, weights)
+    return levels
+
+
+Levels = tuple[float | None, float | None, float | None]
+"""Start, best evaluation and final score of one run, or of one seed of a contrast's side."""
+
+
+def _run_levels(run: RunOutcome) -> Levels:
+    return run.start, run.best_evaluation, run.final
+
+
+def _levels(name: str, per_seed: Sequence[Levels]) -> ScoreLevels:
+    measured = [levels for levels in per_seed if levels[2] is not None]
+    means = []
+    for place in range(3):
+        column = [levels[place] for levels in measured]
+        means.append(None if None in column else average(column))
+    return ScoreLevels(name, *means)
+
+
+def _of_sides(
+    source: Source,
+    verdict: Comparison,
+    weights: tuple[Mapping[str, float], Mapping[str, float]],
+) -> ReferenceLevels:
+    runs = {(run.arm, run.seed): run for run in decision(source).ended if run.final is not None}
+    arms = [*weights[0], *weights[1]]
+    seeds = [seed for seed in decision(source).seeds if all((arm, seed) in runs for arm in arms)]
+    columns = []
+    for side in weights:
+        columns.append([_weighed(side, runs, seed) for seed in seeds])
+    baseline, subject = columns
+    apart = []
+    for first, second in zip(baseline, subject, strict=True):
+        if first[1] is not None and second[1] is not None:
+            apart.append(second[1] - first[1])
+    return ReferenceLevels(
+        _levels(str(verdict.baseline), baseline),
+        _levels(verdict.subject, subject),
+        paired_t(apart, verdict.alpha),
+        verdict.direction,
+    )
+
+
+def _weighed(
+    side: Mapping[str, float], runs: Mapping[tuple[str, int], RunOutcome], seed: int
+) -> Levels:
+    by_arm = [_run_levels(runs[arm, seed]) for arm in side]
+    out: list[float | None] = []
+    for place in range(3):
+        column = [levels[place] for levels in by_arm]
+        weighed = [
+            weight * score
+            for weight, score in zip(side.values(), column, strict=True)
+            if score is not None
+        ]
+        out.append(sum(weighed) if len(weighed) == len(column) else None)
+    start, best, final = out
+    return start, best, final

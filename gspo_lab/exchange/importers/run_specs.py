@@ -1,0 +1,203 @@
+"""Which logs are which runs: paths, columns or names of runs give the arm and the seed."""
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import look_up, nearest, require_known
+from gspo_lab.exchange.importers.base import LogReader, RunSpec, few, match_pattern
+from gspo_lab.exchange.importers.build_declaration import fits_as_arm
+from gspo_lab.exchange.importers.metric_names import tables
+from gspo_lab.study.load import NAMED, validated
+
+ITEMS = "items"
+SOURCES = {
+    "jsonl": "gspo_lab.exchange.importers.tables",
+    "csv": "gspo_lab.exchange.importers.tables",
+    "parquet": "gspo_lab.exchange.importers.tables",
+    "trl": "gspo_lab.exchange.importers.trl",
+    "tensorboard": "gspo_lab.exchange.importers.tensorboard",
+    "verl": "gspo_lab.exchange.importers.verl",
+    "wandb": "gspo_lab.exchange.importers.wandb",
+    "trackio": "gspo_lab.exchange.importers.trackio",
+    ITEMS: "gspo_lab.exchange.importers.tables",
+}
+"""Kind of log -> the module that reads it."""
+INSIDE = "{arm}/s{seed}"
+INSIDE_RUN = re.compile(r"(?P<arm>.+)/s(?P<seed>\d+)")
+"""The usual pattern of the names of runs inside a file, as the columns arm and seed give it."""
+HOLES = re.compile(r"[{*]")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """The log of one run."""
+
+    arm: str
+    seed: int
+    path: Path
+    run: str
+    spec: RunSpec
+
+    @property
+    def source(self) -> str:
+        """Its path, and the run inside, as text."""
+        return f"{self.path} ({self.run})" if self.run else str(self.path)
+
+
+def reader_of(spec: RunSpec) -> LogReader:
+    """The module that reads this source. LabError for an unknown source."""
+    require_known("source", spec.source, SOURCES)
+    module = SOURCES.get(spec.source)
+    reader: LogReader = (
+        importlib.import_module(module) if module else look_up("source", spec.source, {})
+    )
+    return reader
+
+
+def parse_run_spec(table: Mapping[str, Any], where: str) -> RunSpec:
+    """Parse a `[[runs]]` or `[[items]]` table. LabError for a mistake."""
+    problems: list[str] = []
+    spec: RunSpec = validated(RunSpec, table, where, problems)
+    if problems:
+        raise LabError(f"{problems[0]}; see docs/how-to/import-runs.md")
+    if not spec.source or not spec.path:
+        raise LabError(f"{where}: it needs source (one of {', '.join(SOURCES)}) and path")
+    if spec.logged_by is not None and spec.logged_by not in tables():
+        near = nearest(spec.logged_by, tables())
+        raise LabError(
+            f"{where}.logged_by: unknown '{spec.logged_by}'{near}; known: {', '.join(tables())}"
+        )
+    return spec
+
+
+def resolve_run_specs(specs: Sequence[RunSpec], base: Path, notes: list[str]) -> list[RunLog]:
+    """The logs of every spec, items last; `notes` say what is not taken or renamed.
+
+    LabError if a log has no arm or seed, if two logs have the same, or if two arms differ only in
+    upper and lower case.
+    """
+    logs = [_legal(log, notes) for spec in specs for log in _logs_of(spec, base, notes)]
+    claimed: dict[tuple[str, int, bool], RunLog] = {}
+    spelled: dict[str, str] = {}
+    for log in logs:
+        is_items = log.spec.source == ITEMS
+        rival = claimed.setdefault((log.arm, log.seed, is_items), log)
+        if rival is not log and (not is_items or log.spec.bench == rival.spec.bench):
+            raise LabError(
+                f"{log.source} and {rival.source} both claim to be {log.arm}, seed {log.seed}"
+            )
+        spelling = spelled.setdefault(log.arm.lower(), log.arm)
+        if spelling != log.arm:
+            raise LabError(
+                f"{log.source}: arms {spelling} and {log.arm} differ only in upper and lower case;"
+                " write one arm alike everywhere"
+            )
+    return sorted(logs, key=lambda log: log.spec.source == ITEMS)
+
+
+def _legal(log: RunLog, notes: list[str]) -> RunLog:
+    """The log with a name that an arm can have; a note tells a changed name."""
+    if fits_as_arm(log.arm):
+        return log
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", log.arm).strip("-._")
+    if log.spec.arm == log.arm or not fits_as_arm(name):
+        raise LabError(
+            f"{log.source}: an arm cannot be named '{log.arm}': {NAMED}; another column may name"
+            " it: --map arm=NAME"
+        )
+    notes.append(f"arm {log.arm} is named {name}")
+    return RunLog(name, log.seed, log.path, log.run, log.spec)
+
+
+def _logs_of(spec: RunSpec, base: Path, notes: list[str]) -> Iterator[RunLog]:
+    paths = _paths(spec, base, notes)
+    if not paths:
+        raise LabError(f"{spec.path}: nothing in {base} fits this pattern")
+    for path, parts in paths:
+        if not path.exists():
+            raise LabError(f"{path}: no such file or folder")
+        stated = {"arm": parts.get("arm", spec.arm), "seed": parts.get("seed", spec.seed)}
+        runs_inside = getattr(reader_of(spec), "runs", None)
+        inside = [""] if runs_inside is None else runs_inside(path, spec)
+        if inside == [""]:
+            yield RunLog(*_arm_and_seed(stated, path, spec), path, "", spec)
+            continue
+        yield from _runs_inside(path, inside, stated, spec, notes)
+
+
+def _runs_inside(
+    path: Path,
+    inside: Sequence[str],
+    stated: Mapping[str, Any],
+    spec: RunSpec,
+    notes: list[str],
+) -> Iterator[RunLog]:
+    """The runs of a file whose names fit the pattern; a note names the others."""
+    pattern = spec.run_pattern or INSIDE
+    odd = []
+    for run in inside:
+        usual = INSIDE_RUN.fullmatch(run)
+        named = (
+            match_pattern(spec.run_pattern, run)
+            if spec.run_pattern
+            else usual and usual.groupdict()
+        )
+        if named is None:
+            odd.append(run or "rows without arm, seed or run")
+            continue
+        yield RunLog(*_arm_and_seed({**stated, **named}, path, spec), path, run, spec)
+    if len(odd) == len(inside):
+        raise LabError(
+            f"{path}: of the runs inside ({few(odd, 8)}) none is named '{pattern}'; give the"
+            " pattern of their names with {arm} and {seed}: --run-pattern, or run_pattern under"
+            f" [[runs]]{_columns(path, spec)}"
+        )
+    if odd:
+        notes.append(
+            f"not imported from {path.name}: {few(odd, 8)}; it does not fit '{pattern}'"
+            " (--run-pattern)"
+        )
+
+
+def _arm_and_seed(stated: Mapping[str, Any], path: Path, spec: RunSpec) -> tuple[str, int]:
+    lacking = " and ".join(name for name in ("arm", "seed") if stated.get(name) is None)
+    if lacking:
+        raise LabError(
+            f"{path}: of which {lacking}? Give it (--arm, --seed), or write {{arm}}, {{seed}} in"
+            f" the path{_columns(path, spec)}"
+        )
+    return str(stated["arm"]), int(stated["seed"])
+
+
+def _columns(path: Path, spec: RunSpec) -> str:
+    """The columns of a table, for a message that asks for arm and seed."""
+    column_names = getattr(reader_of(spec), "column_names", None)
+    names = column_names(path) if column_names is not None and path.is_file() else []
+    if not names:
+        return ""
+    return f"; or name their columns, --map arm=NAME --map seed=NAME: it has {few(names, 12)}"
+
+
+def _paths(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict[str, str]]]:
+    """The paths that match the spec's pattern, sorted, with the parts for arm and seed."""
+    pattern = str(base / spec.path)
+    if not HOLES.search(spec.path):
+        return [(Path(pattern), {})]
+    head = Path(HOLES.split(pattern)[0] + "x").parent
+    glob = re.sub(r"\{(arm|seed)\}", "*", str(Path(pattern).relative_to(head)))
+    fitting = []
+    odd = []
+    for path in sorted(head.glob(glob)):
+        parts = match_pattern(pattern, str(path))
+        if parts is None:
+            odd.append(path.name)
+        else:
+            fitting.append((path, parts))
+    if odd and fitting:
+        notes.append(f"not imported: {few(odd)}; the path does not fit '{spec.path}'")
+    return fitting

@@ -1,0 +1,199 @@
+"""The answer to the study's question."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gspo_lab.analysis.claims import answer as answer_to
+from gspo_lab.analysis.findings.answer import StudyAnswer
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.executions import all_executions
+from gspo_lab.analysis.findings.paired_comparisons import new_problems
+from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.sentences import headline, sentence
+from gspo_lab.analysis.findings.stability import stability_verdicts
+from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
+from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, read
+from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.common.states import State
+from gspo_lab.common.text import last_evaluations, listed
+from gspo_lab.report.formats import format_number
+from gspo_lab.report.views.arms import ArmsTable, arm_tables
+from gspo_lab.report.views.grounds import badge_text, models, progress_of
+from gspo_lab.report.views.replications import became, linked
+from gspo_lab.report.views.verdicts import head, numbers, summary
+from gspo_lab.report.views.view import PageOnly, View
+
+
+@dataclass(frozen=True)
+class AnswerView(View):
+    """The answer to the study's question: what the page, the Markdown, the JSON and the terminal
+    show."""
+
+    id = "answer"
+    title = "Answer"
+    question: str
+    answer: dict[str, str]
+    """word, colour, label, said, rests_on, next."""
+    baseline: str
+    primary: str | None
+    runs: dict[str, int]
+    """By state how many."""
+    grader_errors: dict[str, float]
+    executions: dict[str, str]
+    stability: dict[str, Any] | None
+    """Of a sweep: its responses."""
+    verdicts: dict[str, dict[str, Any]]
+    comparisons: dict[str, dict[str, Any]]
+    steadiness: dict[str, dict[str, Any]]
+    headline: str
+    ranking: dict[str, Any] | None
+    statement: PageOnly[str]
+    limits: PageOnly[str]
+    time_left: PageOnly[str]
+    score_meaning: PageOnly[str]
+    not_to_conclude: PageOnly[str]
+    arms: PageOnly[list[ArmsTable]]
+    by_arm: PageOnly[list[tuple[str, str]]]
+    """A verdict's sentence, and its numbers."""
+    matching: PageOnly[str]
+    replicated: PageOnly[str]
+    lines: PageOnly[tuple[str, ...]]
+    """The answer for a terminal and the digest."""
+    key: PageOnly[str]
+    """The study's label, for the address of the chosen baseline."""
+    is_command: PageOnly[bool]
+    readings: dict[str, str] = field(
+        default_factory=lambda: {"grader_errors": "grader_errors.share"}
+    )
+
+
+def answer_view(study: Source) -> AnswerView:
+    """The answer, what it rests on, what not to conclude, the next command; then the table of
+    arms.
+    """
+    decided = decision(study)
+    answered = answer_to(study)
+    verdicts = list(verdicts_of(study).values())
+    wider = new_problems(study) if verdicts else {}
+    executions = all_executions(study)
+    denied = " ".join(map(became, executions.contradicted))
+    statement, limits = _statement(study, answered)
+    by_arm = []
+    for verdict in verdicts:
+        by_arm.append((sentence(verdict), numbers(verdict, wider.get(verdict.subject))))
+    comparisons = {}
+    for arm, verdict in decided.verdicts.items():
+        comparisons[arm] = summary(verdict, wider.get(arm))
+        if arm in decided.ungraded:
+            comparisons[arm]["ungraded"] = decided.ungraded[arm].to_json()
+    steadiness = stability_verdicts(study) if verdicts else {}
+    matching = f"{badge_text(decided.matched)}. {progress_of(study)}"
+    replicated = linked(executions) or ""
+    alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
+    details = [shown if alone else f"{text} {shown}" for text, shown in by_arm]
+    ending = [matching, f"{replicated}." if replicated else ""]
+    lines = filter(None, [*answered.lines, denied, *details, *ending])
+    return AnswerView(
+        question=study.declaration.question,
+        answer=answered.to_json(),
+        baseline=decided.baseline,
+        primary=decided.primary,
+        runs=dict(Counter(run.state for run in runs_of(study))),
+        grader_errors=grader_errors(study),
+        executions={execution.name: execution.relation for execution in executions.executions},
+        stability=None if decided.doses is None else decided.doses.to_json(),
+        verdicts={verdict.subject: head(verdict) for verdict in verdicts},
+        comparisons=comparisons,
+        steadiness={arm: summary(verdict) for arm, verdict in steadiness.items()},
+        headline=f"{headline(verdicts) if verdicts else ''} {denied}".strip(),
+        ranking=_ranking(study),
+        statement=f"{statement} {denied}".strip(),
+        limits=limits,
+        time_left=time_left(study),
+        score_meaning=score_meaning(study),
+        not_to_conclude=do_not_conclude(study),
+        arms=arm_tables(study, answered),
+        by_arm=by_arm,
+        matching=matching,
+        replicated=replicated,
+        lines=tuple(lines),
+        key=study.label,
+        is_command=bool(answered.next),
+    )
+
+
+def _statement(study: Source, answered: StudyAnswer) -> tuple[str, str]:
+    """The answer's sentence, and what limits it. Of a sweep: first how its rules compare."""
+    statement, *limits = answered.sentences
+    decided = decision(study)
+    families = decided_sentences(decided) if decided.doses else []
+    if statement == " ".join(families):
+        *limits, statement = families
+    return statement, " ".join(limits)
+
+
+def _ranking(study: Source) -> dict[str, Any] | None:
+    ranking = ranked_of(study)
+    if ranking is None:
+        return None
+    reading = f"score.{study.declaration.primary}.final"
+    return ranking.to_json() | {"sentence": ranking.sentence, "reading": reading}
+
+
+def time_left(study: Source) -> str:
+    """Of a running study: what its runs still have to train at their pace so far, those under way
+    side by side.
+    """
+    running = [run for run in runs_of(study) if run.state == State.RUNNING]
+    if not running:
+        return ""
+    # The module takes rich along, which no page of a finished study needs.
+    from gspo_lab.running.progress import duration
+
+    pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
+    done = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
+    known = [value.value for value in pace.values() if value.value is not None]
+    if not known:
+        return "No step has been timed yet."
+    unfinished = [run for run in runs_of(study) if run.state != State.FINISHED]
+    steps = sum((run.steps_planned or 0) - int(done[run.id]) for run in unfinished)
+    seconds = steps * max(known) / len(running)
+    return (
+        f"About {duration(seconds)} of training are left at the slowest pace so far, without"
+        " evaluations."
+    )
+
+
+UNSTABLE = (
+    "Unstable: a run that collapsed, regressed, or ended below half of its best score; the fold on"
+    " collapse has the rule."
+)
+
+
+def score_meaning(study: Source) -> str:
+    """What the deciding score is and what "unstable" means; empty where no score decides."""
+    primary = study.declaration.primary
+    if primary is None:
+        return ""
+    last = last_evaluations(study.declaration.verdict.last)
+    return f"Score: the share of right answers on {primary}, from 0 to 1, {last}. {UNSTABLE}"
+
+
+def do_not_conclude(study: Source) -> str:
+    """One sentence: what the study says nothing about."""
+    by_arm = [arm.settings for arm in study.declaration.arms.values()]
+    if study.declaration.recorded is not None or not by_arm:
+        return (
+            "Do not conclude that the arms differ in nothing but what they declare: their logs do"
+            " not show it."
+        )
+    lengths = read(study, Reading("response_tokens_mean", Window(Steps.ALL)))
+    tokens = average(value.value for value in lengths.values())
+    mean = "" if tokens is None else f" (here {format_number(tokens, 2)} tokens on average)"
+    subjects = [f"larger models (here {models(study)})", f"longer answers{mean}"]
+    if not all(settings.embedded and settings.warm_start.per_seed for settings in by_arm):
+        subjects.append("other starting models (here one, shared by all seeds)")
+    return f"Do not conclude anything about {listed(subjects, 'or')}."

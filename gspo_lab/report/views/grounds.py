@@ -1,0 +1,290 @@
+"""Why to believe the answer: what it rests on, what each verdict rests on, and the declared
+rule."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision_notes import flags
+from gspo_lab.analysis.findings.executions import all_executions
+from gspo_lab.analysis.findings.matched import study_certificate
+from gspo_lab.analysis.findings.paired_comparisons import new_problems
+from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.sentences import sentence
+from gspo_lab.analysis.findings.stability import count_unstable_runs
+from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
+from gspo_lab.analysis.matching import Certificate
+from gspo_lab.analysis.matching.run_pair import Match
+from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.common.reason import sentences
+from gspo_lab.common.states import State
+from gspo_lab.common.text import capital, counted, last_evaluations, level
+from gspo_lab.report.formats import NONE, NOT_MEASURED, between
+from gspo_lab.report.views.calibration import calibration_lines, keeps_alpha
+from gspo_lab.report.views.replications import linked
+from gspo_lab.report.views.verdicts import facts, notes
+from gspo_lab.report.views.view import PageOnly, View
+from gspo_lab.study.import_origin import ABSENT
+
+Grade = Literal["good", "warn", "neutral"]
+MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
+ENOUGH, LEAST = 5, 3
+"""Pairs from which "equivalent" can be said, and from which there is an interval at all."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """One thing that the answer rests on. Good only where all that it needs was recorded."""
+
+    name: str
+    text: str
+    grade: Grade
+    target: str
+    """The id of the section that has the details."""
+
+    @property
+    def mark(self) -> str:
+        """The sign of its grade."""
+        return MARKS[self.grade]
+
+
+@dataclass(frozen=True)
+class GroundsView(View):
+    """Badges with links to their sections, a table of what each verdict rests on, ranks, and the
+    declared rule."""
+
+    id = "grounds"
+    title = "How far to trust this"
+    grounds: PageOnly[list[Ground]]
+    rates: PageOnly[list[str]]
+    columns: PageOnly[list[str]]
+    facts: PageOnly[list[list[str]]]
+    notes: PageOnly[list[str]]
+    rank_caption: PageOnly[str]
+    ranks: PageOnly[list[list[str | float | None]]]
+    rule: PageOnly[str]
+
+
+def grounds_view(study: Source) -> GroundsView:
+    """The grounds of any answer."""
+    decided = decision(study)
+    verdicts = list(verdicts_of(study).values())
+    rates = []
+    if decided.verdicts:
+        rates = calibration_lines(list(decided.verdicts.values()), decided.contrast)
+    columns = {}
+    texts = []
+    wider = new_problems(study) if verdicts else {}
+    for verdict in verdicts:
+        subject = verdict.subject
+        columns[subject] = facts(verdict, len(decided.seeds), wider.get(subject))
+        missing = decided.missing.get(subject, ())
+        texts.append(f"{sentence(verdict)} {notes(verdict, missing)}")
+    rows = []
+    for name in next(iter(columns.values()), {}):
+        rows.append([name, *(column.get(name, NONE) for column in columns.values())])
+    caption, ranks = _ranks(study)
+    return GroundsView(
+        list(_grounds(study)),
+        rates,
+        ["", *columns],
+        rows,
+        texts,
+        caption,
+        ranks,
+        _rule(study),
+    )
+
+
+def _ranks(study: Source) -> tuple[str, list[list[str | float | None]]]:
+    """The caption and the rows of the table of ranks."""
+    ranked = ranked_of(study)
+    if ranked is None:
+        return "", []
+    rows: list[list[str | float | None]] = []
+    for place in ranked.places:
+        several = place.first != place.last
+        places = f"{place.first} to {place.last}" if several else str(place.first)
+        seeds = ", ".join(map(str, place.by_seed))
+        rows.append([place.arm, place.mean, str(place.place), places, seeds])
+    caption = (
+        "Rank interval: the ranks that no paired t of two arms excludes, Holm's over all"
+        f" {ranked.compared}: {level(ranked.alpha)} for all arms together. Ranks give no"
+        " verdict. Single seeds are descriptive"
+    )
+    return caption, rows
+
+
+def _rule(study: Source) -> str:
+    """The declared rule of the verdict, and what a reader must know of single runs."""
+    decided = decision(study)
+    if not verdicts_of(study):
+        return " ".join(sentences(decided.described))
+    last = last_evaluations(study.declaration.verdict.last)
+    return (
+        f"Decided on {decided.primary}: a run's score is {last} at the planned end; a pair is two"
+        f" runs with the same seed; {decided.baseline} is the baseline."
+        f" {' '.join(flags(decided))}"
+    ).strip()
+
+
+def _grounds(study: Source) -> Iterator[Ground]:
+    """Matching and completeness first, because without them there is no verdict."""
+    matched = study_certificate(study)
+    yield Ground("Matching", badge_text(matched), _matching_grade(matched), "certificate")
+    yield Ground("Runs", progress_of(study), _runs_grade(study), "provenance")
+    verdicts = list(decision(study).verdicts.values())
+    declared = len(study.declaration.deciding)
+    pairs = min((verdict.paired.n for verdict in verdicts), default=declared)
+    yield Ground("Seeds", f"{counted(pairs, 'pair')} of runs", _seeds_grade(pairs), "limits")
+    yield _starts(study)
+    yield Ground("Model", models(study), "neutral", "limits")
+    if verdicts:
+        family = len(verdicts)
+        shared = f", shared by {family} arms (Holm)" if family > 1 else ""
+        yield Ground("Errors", f"alpha {verdicts[0].alpha:g}{shared}", "good", "calibration")
+        yield _new_problems(study)
+        yield _calibrated(study, pairs)
+    executions = all_executions(study)
+    grade: Grade = "warn" if executions.contradicted else "neutral"
+    yield Ground("Replications", linked(executions) or "none yet", grade, "replications")
+
+
+def _matching_grade(matched: Certificate) -> Grade:
+    if matched.undeclared:
+        return "warn"
+    unknown = any(counts[Match.UNKNOWN] for counts in matched.states().values())
+    return "neutral" if matched.unproven or unknown or not matched.pairs else "good"
+
+
+def _runs_grade(study: Source) -> Grade:
+    declared = study.declaration
+    decided = decision(study)
+    unstable = count_unstable_runs(study)
+    states = [run.state for run in runs_of(study)]
+    missing = any(decided.missing.values()) and State.RUNNING not in states
+    if unstable.all_collapsed or missing:
+        return "warn"
+    planned = len(states) if decided.stopped else len(declared.arms) * len(declared.seeds)
+    complete = states.count(State.FINISHED) == planned
+    return "good" if complete and not unstable.collapsed else "neutral"
+
+
+def _seeds_grade(pairs: int) -> Grade:
+    if pairs >= ENOUGH:
+        return "good"
+    return "neutral" if pairs >= LEAST else "warn"
+
+
+def _calibrated(study: Source, pairs: int) -> Ground:
+    decided = decision(study)
+    verdicts = list(decided.verdicts.values())
+    rates = calibration_lines(verdicts, decided.contrast)
+    alpha = verdicts[0].alpha
+    missing = f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
+    grade: Grade = "good" if rates and keeps_alpha(verdicts) else "neutral"
+    return Ground("Calibration", ". ".join(rates) or missing, grade, "calibration")
+
+
+def _starts(study: Source) -> Ground:
+    text = "one for all seeds"
+    grade: Grade = "neutral"
+    by_arm = [arm.settings for arm in study.declaration.arms.values()]
+    if not all(study.declaration.is_known(arm, "model") for arm in study.arms):
+        text = ABSENT
+    elif not all(settings.embedded for settings in by_arm):
+        text = "one checkpoint, which is the question"
+    elif all(settings.warm_start.per_seed for settings in by_arm):
+        text = "one per seed"
+        grade = "good"
+    return Ground("Starting models", text, grade, "limits")
+
+
+def _new_problems(study: Source) -> Ground:
+    """The widest interval that holds for other problems too; good where every arm has one."""
+    widest = None
+    width = -1.0
+    known = 0
+    for arm, test in new_problems(study).items():
+        if test.low is None or test.high is None:
+            continue
+        known += 1
+        if test.high - test.low > width:
+            width = test.high - test.low
+            widest = arm, test.low, test.high
+    if widest is None:
+        return Ground("New problems", NOT_MEASURED, "neutral", "scores")
+    arm, low, high = widest
+    text = between(low, high, None, study.declaration.verdict.margin)
+    if known > 1:
+        text += f", of {arm}, the widest of {known}"
+    verdicts = decision(study).verdicts.values()
+    stored = all(verdict.paired.items_sd is not None for verdict in verdicts)
+    grade: Grade = "good" if known == len(verdicts) and stored else "neutral"
+    return Ground("New problems", text, grade, "scores")
+
+
+def badge_text(matched: Certificate) -> str:
+    """Whether the runs are matched, in one line; an accepted mismatch is always given with its
+    reason.
+    """
+    accepted = (f"Mismatch accepted: {acceptance.reason}" for acceptance in matched.acceptances)
+    return ". ".join([capital(matched.summary), *accepted])
+
+
+def progress_of(study: Source) -> str:
+    """How many runs are finished, what became of the others, and how many were unstable."""
+    sentences = [_finished(study)]
+    errors = grader_errors(study)
+    failed = []
+    for run in runs_of(study):
+        if share := errors.get(run.id):
+            failed.append(f"{run.arm} seed {run.seed} {share:.1%}")
+    if failed:
+        sentences.append(
+            "The grader failed on training responses, which counted as reward 0:"
+            f" {', '.join(failed)} of them."
+        )
+    counts = count_unstable_runs(study)
+    if counts.finished:
+        sentences.append(counts.sentence())
+    return " ".join(sentences)
+
+
+def _finished(study: Source) -> str:
+    declared = study.declaration
+    states = Counter(run.state for run in runs_of(study))
+    planned = len(declared.arms) * len(declared.seeds)
+    finished = states[State.FINISHED]
+    if decision(study).stopped and finished == states.total() < planned:
+        return (
+            f"All {finished} runs that were needed are finished; {planned - finished} more were"
+            " declared."
+        )
+    if finished == planned:
+        return f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
+    counts = []
+    for state, count in sorted(states.items()):
+        if state != State.FINISHED:
+            counts.append(f"{count} {state}")
+    if (unborn := planned - states.total()) > 0:
+        verb = "not begun" if declared.recorded is None else "not imported"
+        counts.append(f"{unborn} {verb}")
+    return f"{finished} of {planned} runs are finished ({', '.join(counts)})."
+
+
+def models(study: Source) -> str:
+    """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
+    names = sorted({arm.settings.model for arm in study.declaration.arms.values()})
+    sizes = set()
+    for text in study.evidence.runs(study.study)["facts"]:
+        parameters = json.loads(text).get("parameters") if isinstance(text, str) else None
+        if parameters is not None:
+            sizes.add(parameters)
+    counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED
+    return f"{', '.join(names)}, {counts} parameters"

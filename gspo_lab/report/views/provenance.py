@@ -1,0 +1,410 @@
+"""Where the numbers come from: versions, commands, pairs, settings, logs, and what the arms chose
+on trials.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics as logged_of
+from gspo_lab.analysis.findings.matched import study_certificate
+from gspo_lab.analysis.findings.matched import trials as trials_of
+from gspo_lab.analysis.matching import Certificate
+from gspo_lab.analysis.matching.certificate import grouped
+from gspo_lab.analysis.matching.run_pair import Match, format_value, undeclared
+from gspo_lab.analysis.matching.tuning_check import Trials, choices_text
+from gspo_lab.analysis.readings import Source
+from gspo_lab.common.text import capital
+from gspo_lab.recording.store.run_files import END_LOST, FOREIGN
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.formats import NONE, NOT_MEASURED, format_number, setting
+from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
+from gspo_lab.study import Declaration, Origin, flat
+from gspo_lab.study.import_origin import ABSENT, ORIGIN
+from gspo_lab.study.tune import Tune, budget, label, schedule
+
+
+@dataclass(frozen=True)
+class ProvenanceView(View):
+    """Commands, the declaration's digest and its edits, what was damaged, versions and device."""
+
+    id = "provenance"
+    title = "Provenance"
+    commands: list[str]
+    comment: str
+    digest: str | None
+    edits: list[str]
+    origins: dict[str, list[str]]
+    """What recorded imported runs, and which runs."""
+    damages: Inlined[dict[str, dict[str, list[int]]]]
+    """By kind (damaged, gaps, ends, foreign) the files and their lines."""
+    facts: dict[str, Any]
+    """Recorded facts that all runs share."""
+    facts_by_run: dict[str, dict[str, Any]]
+    """Recorded facts in which runs differ."""
+
+    @property
+    def shared_facts(self) -> list[tuple[str, str]]:
+        """The table of facts that all runs share."""
+        return [(key, setting(fact, NOT_MEASURED)) for key, fact in self.facts.items()]
+
+    @property
+    def varying_facts(self) -> list[tuple[str, str]]:
+        """The table of facts in which runs differ."""
+        rows = []
+        for key, runs in self.facts_by_run.items():
+            cells = [f"{run}: {setting(fact, NOT_MEASURED)}" for run, fact in runs.items()]
+            rows.append((key, "; ".join(cells)))
+        return rows
+
+
+def provenance_view(study: Source) -> ProvenanceView:
+    """How to run the study again, and on what it ran."""
+    declared = study.declaration
+    shared, varying = _facts(study)
+    return ProvenanceView(
+        reproduce(declared),
+        declared.comment,
+        declared.digest,
+        [str(edit) for edit in declared.edits],
+        _origins(study),
+        _damages(study),
+        shared,
+        varying,
+    )
+
+
+def reproduce(declared: Declaration) -> list[str]:
+    """The command lines that run the study again, check its pairs and render this page.
+
+    A study that grew has a line for each start that let it. A replication is begun from the study
+    that it replicates.
+    """
+    starts = [["run", *command] for command in declared.commands]
+    if declared.replicates is not None:
+        starts = [["replicate", declared.replicates.name]]
+    after = (["certify", declared.name], ["report", declared.name])
+    return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
+
+
+def _damages(study: Source) -> dict[str, dict[str, list[int]]]:
+    """What is missing from the records of the study's runs: kind -> file -> lines."""
+    kinds = {0: "damaged", 1: "gaps", END_LOST: "ends", FOREIGN: "foreign"}
+    lines: dict[str, dict[str, list[int]]] = {kind: {} for kind in kinds.values()}
+    query = (
+        "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER"
+        " BY path, line"
+    )
+    for row in study.evidence.select(study.study, query).to_dict("records"):
+        lines[kinds[int(row["gap"])]].setdefault(row["path"], []).append(int(row["line"]))
+    return lines
+
+
+def _origins(study: Source) -> dict[str, list[str]]:
+    runs: dict[str, list[str]] = {}
+    for run in study.evidence.runs(study.study).to_dict("records"):
+        fact = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
+        if fact is not None:
+            origin = Origin.from_fact(fact, run["run_id"])
+            changed = f" ({'; '.join(origin.converted)})" if origin.converted else ""
+            recorded = f"Recorded by {origin.recorder}, read from {origin.source}{changed}"
+            runs.setdefault(recorded, []).append(run["run_id"])
+    return runs
+
+
+def _facts(study: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Facts that all runs share, and by run those in which they differ. The definitions of an
+    imported run's metrics have a section of their own."""
+    by_run: dict[str, dict[str, Any]] = {}
+    for run in study.evidence.runs(study.study).to_dict("records"):
+        if isinstance(run["facts"], str):
+            name = run["run_id"].removeprefix(f"{study.study}/")
+            by_run[name] = flat(json.loads(run["facts"]))
+    keys: set[str] = set()
+    for facts in by_run.values():
+        keys |= facts.keys()
+    shared = {}
+    varying = {}
+    for key in sorted(key for key in keys if not key.startswith(f"{ORIGIN}.metrics.")):
+        entries = {run: facts.get(key) for run, facts in by_run.items()}
+        values = list(entries.values())
+        if all(value == values[0] for value in values):
+            shared[key] = values[0]
+        else:
+            varying[key] = entries
+    return shared, varying
+
+
+@dataclass(frozen=True)
+class CertificateView(View):
+    """Check and state over all pairs, every pair's detail, and what was accepted with its
+    reason."""
+
+    id = "certificate"
+    title = "Certificate"
+    certificate: Inlined[dict[str, Any]]
+    """The certificate's own JSON without the checks that were equal."""
+    states: dict[str, dict[str, int]]
+    """By check how many pairs are in which state."""
+    details: PageOnly[list[tuple[str, str, str, str]]]
+    """Check, state, what it saw, pairs."""
+    summary: PageOnly[str]
+    matched: PageOnly[bool]
+    accepted_lines: PageOnly[list[str]]
+    pair_count: PageOnly[int]
+
+    @property
+    def columns(self) -> list[str]:
+        """The states that occur."""
+        every = [str(state) for state in reversed(Match)]
+        return [state for state in every if any(by.get(state) for by in self.states.values())]
+
+    @property
+    def undeclared(self) -> list[tuple[str, str, str, str]]:
+        """The details of what differs and is not declared."""
+        return [row for row in self.details if row[1] == Match.UNDECLARED]
+
+
+def certificate_view(study: Source) -> CertificateView | None:
+    """Whether the runs are pairs; None without a pair."""
+    matched = study_certificate(study)
+    if not matched.pairs:
+        return None
+    states = {}
+    details = []
+    for name, counts in matched.states().items():
+        states[name] = {str(state): count for state, count in counts.items()}
+        for state, text, where in grouped(matched.of(name)):
+            details.append((name, str(state), text, where or "all pairs"))
+    accepted = [f"Mismatch accepted on {entry.at}: {entry.reason}" for entry in matched.acceptances]
+    return CertificateView(
+        _without_equal_checks(matched),
+        states,
+        details,
+        matched.summary,
+        not matched.undeclared,
+        accepted,
+        len(matched.pairs),
+    )
+
+
+def _without_equal_checks(matched: Certificate) -> dict[str, Any]:
+    data = matched.to_json()
+    for pair in data["pairs"]:
+        pair["checks"] = [check for check in pair["checks"] if check["state"] != Match.EQUAL]
+    return data
+
+
+@dataclass(frozen=True)
+class SettingsView(View):
+    """Each arm's own settings, and those that all arms share."""
+
+    id = "settings"
+    title = "Settings"
+    shared: dict[str, Any]
+    arms: dict[str, dict[str, Any]]
+    undeclared: list[str]
+    imported: bool
+
+    @property
+    def own(self) -> list[list[str]]:
+        """The table of settings in which arms differ, and whether an arm states each."""
+        rows = []
+        for key in next(iter(self.arms.values()), {}):
+            values = [setting(settings[key]) for settings in self.arms.values()]
+            rows.append([key, *values, "no" if key in self.undeclared else "yes"])
+        return rows
+
+
+def settings_view(study: Source) -> SettingsView:
+    """What every arm trained with."""
+    declared = study.declaration
+    imported = declared.recorded is not None
+    absent = ABSENT if imported else None
+    resolved = {}
+    keys: set[str] = set()
+    for name, arm in declared.arms.items():
+        every = flat(arm.resolved)
+        resolved[name] = {key: every[key] for key in every if declared.is_known(name, key)}
+        keys |= resolved[name].keys()
+    shared = {}
+    by_arm: dict[str, dict[str, Any]] = {arm: {} for arm in study.arms}
+    for key in sorted(keys):
+        values = {name: resolved[name].get(key, absent) for name in study.arms}
+        settled = list(values.values())
+        if all(value == settled[0] for value in settled):
+            shared[key] = settled[0]
+            continue
+        for name, value in values.items():
+            by_arm[name][key] = value
+    odd: set[str] = set()
+    for name, other in combinations(study.arms, 2):
+        odd.update(undeclared(declared.arms[name], declared.arms[other]))
+    return SettingsView(shared, by_arm, sorted(odd), imported)
+
+
+@dataclass(frozen=True)
+class LoggedView(View):
+    """What spoils the comparison of imported logs, what is defined differently, and every name with
+    its definition and its last mean."""
+
+    id = "logged"
+    title = "As logged"
+    warnings: list[str]
+    not_compared: list[str]
+    not_understood: dict[str, list[str]]
+    names: dict[str, dict[str, dict[str, Any]]]
+    rows: PageOnly[list[list[str]]]
+    arms: PageOnly[list[str]]
+
+
+def logged_view(study: Source) -> LoggedView | None:
+    """None for a study whose runs were recorded here."""
+    logged = logged_of(study)
+    if logged is None:
+        return None
+    values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
+    by_arm: dict[str, dict[str, dict[str, Any]]] = {}
+    for arm, names in logged.names.items():
+        by_arm[arm] = {}
+        for metric in names:
+            text = format_number(metric.value)
+            if metric.column:
+                text = "in the figures"
+            elif metric.score:
+                text = "in the scores"
+            values.setdefault((metric.name, metric.meaning, metric.column), {})[arm] = text
+            known = {key: value for key, value in vars(metric).items() if value is not None}
+            by_arm[arm][metric.name] = {key: known[key] for key in known if key != "name"}
+    rows = []
+    for key in sorted(values, key=lambda key: (key[1] is None, key[2] is None, key[0])):
+        name, meaning, column = key
+        cells = [values[key].get(arm, NONE) for arm in study.arms]
+        rows.append([name, meaning or "not understood", column or NONE, *cells])
+    return LoggedView(
+        list(logged.warnings), list(logged.apart), logged.strange, by_arm, rows, list(study.arms)
+    )
+
+
+@dataclass(frozen=True)
+class TuningView(View):
+    """What the arms chose on trials, round by round."""
+
+    id = "tuning"
+    title = "Tuning"
+    chosen: dict[str, dict[str, Any]] | None
+    """By arm the chosen values; None while the trials are not at their end."""
+    reading: str = ""
+    metric: str = ""
+    seeds: tuple[int, ...] = ()
+    candidates: int = 0
+    steps_per_arm: int = 0
+    rounds: tuple[dict[str, Any], ...] = ()
+    summary: str = ""
+    schedule: str = ""
+    missing: str = ""
+    """The name of trials that are not in this database."""
+    figures: PageOnly[dict[str, Chart]] = field(default_factory=dict)
+    keys: PageOnly[dict[str, list[str]]] = field(default_factory=dict)
+    """By arm the keys that it chose."""
+
+    @property
+    def rows(self) -> list[tuple[str, str, int, str, str]]:
+        """Every candidate, round by round: arm, values, steps, score, what became of it."""
+        rows = []
+        for tuning_round in self.rounds:
+            for arm, results in tuning_round["arms"].items():
+                kept = sum(result["kept"] for result in results)
+                for result in results:
+                    values = [f"{key} = {format_value(result[key])}" for key in self.keys[arm]]
+                    fate = "goes on" if result["kept"] else "left behind"
+                    if result["kept"] and kept == 1:
+                        fate = "chosen"
+                    score = "last" if result["score"] is None else f"{result['score']:.3f}"
+                    fate = result["died"] or fate
+                    rows.append((arm, ", ".join(values), tuning_round["steps"], score, fate))
+        return rows
+
+
+def tuning_view(study: Source) -> TuningView | None:
+    """None for a study whose arms train with what they declare."""
+    tune = study.declaration.tune
+    if tune is None or study.declaration.trials_of is not None:
+        return None
+    if not tune.chosen:
+        return TuningView(None)
+    trials = trials_of(study)
+    seeds = ", ".join(map(str, tune.seeds))
+    rounds: list[dict[str, Any]] = []
+    charts = []
+    if trials is not None:
+        rounds = _rounds(tune, trials)
+        for arm in tune.candidates:
+            charts.append(_trials_chart(tune, trials, arm))
+    return TuningView(
+        {arm: tune.values(arm) for arm in tune.candidates},
+        f"trial.{tune.metric}",
+        tune.metric,
+        tuple(tune.seeds),
+        tune.number,
+        tune.spent,
+        tuple(rounds),
+        f"{capital(budget(tune))}; the seeds, {seeds}, are none of the study's. Chosen:"
+        f" {choices_text(tune)}.",
+        schedule(tune),
+        "" if trials is not None else str(tune.trials),
+        by_id(*charts),
+        {arm: tune.keys(arm) for arm in tune.candidates},
+    )
+
+
+def _trials_chart(tune: Tune, trials: Trials, arm: str) -> Chart:
+    """Score against value, a series for each round, which has one colour in all arms."""
+    labels = tuple(label(values) for values in tune.candidates[arm])
+    series = []
+    for number, tuning_round in enumerate(trials.rounds):
+        if arm not in tuning_round.results:
+            continue
+        results = [tuning_round.results[arm].get(place) for place in range(tune.number)]
+        y = tuple(None if result is None else result.score for result in results)
+        series.append(Series(f"step {tuning_round.steps}", labels, y, colour=number))
+    return Chart(
+        f"m-tuning-{arm}",
+        f"Trials of {arm}",
+        ", ".join(tune.keys(arm)),
+        tune.metric,
+        tuple(series),
+        kind="dots",
+        whole=True,
+        finding=f"{arm} chose {label(tune.values(arm))}",
+        reading=f"trial.{tune.metric}",
+    )
+
+
+def _rounds(tune: Tune, trials: Trials) -> list[dict[str, Any]]:
+    rounds = []
+    for tuning_round in trials.rounds:
+        arms: dict[str, list[dict[str, Any]]] = {}
+        for arm, results in tuning_round.results.items():
+            arms[arm] = []
+            for place, result in results.items():
+                outcome = {"score": result.score, "died": result.failure or None}
+                kept = {"kept": place in tuning_round.promoted[arm]}
+                arms[arm].append(tune.candidates[arm][place] | outcome | kept)
+        rounds.append({"steps": tuning_round.steps, "arms": arms})
+    return rounds
+
+
+@dataclass(frozen=True)
+class DownloadsView(View):
+    """What to take along: the page's buttons, which its script makes work."""
+
+    id = "data"
+    title = "Data"
+
+
+def downloads_view(study: Source) -> DownloadsView:
+    """The same for every study."""
+    return DownloadsView()

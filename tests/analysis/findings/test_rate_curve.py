@@ -1,0 +1,173 @@
+"""`[verdict] over`: score against a swept setting, from a real database."""
+
+import math
+from pathlib import Path
+
+import pytest
+from laboratory import declare, leave, source
+
+from gspo_lab.analysis.claims import answer
+from gspo_lab.analysis.findings.rate_curve import RateCurve, rate_curve
+from gspo_lab.common.errors import LabError
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord
+from gspo_lab.recording.store import DATABASE, ingest
+from gspo_lab.study import load_study
+
+TOML = """
+question = "Which rule gets further at its own best rate?"
+model = "tiny-qwen3"
+task = "addition"
+seeds = [0, 1, 2]
+steps = 4
+[sweep]
+update.learning_rate = [1e-4, 1e-3, 1e-2]
+[verdict]
+over = "update.learning_rate"
+margin = 0.05
+[[bench]]
+name = "addition"
+every = 4
+[arm.grpo]
+objective = "grpo"
+[arm.gspo]
+objective = "gspo"
+"""
+
+# Of 20 answers so many are right: by arm and rate, one number a seed.
+RIGHT: dict[str, tuple[int, ...]] = {
+    "grpo@0.0001": (16, 17, 18),
+    "grpo@0.001": (14, 14, 15),
+    "grpo@0.01": (2, 4, 3),
+    "gspo@0.0001": (11, 12, 13),
+    "gspo@0.001": (16, 17, 17),
+    "gspo@0.01": (6, 5, 7),
+}
+
+
+def lab(folder: Path, right: dict[str, tuple[int, ...]] = RIGHT, toml: str = TOML) -> Path:
+    path = folder / "rates.toml"
+    path.write_text(toml)
+    study = load_study(path)
+    runs = folder / "runs"
+    declare(study, runs)
+    for run in study.runs():
+        records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
+        for step in range(4):
+            digest = str(run.seed)
+            records.append(
+                StepRecord(
+                    step=step, prompts=1, responses=2, reward_mean=0.5, rollout_digest=digest
+                )
+            )
+        correct = right[run.arm][run.seed]
+        for sample in range(20):
+            grade = int(sample < correct)
+            records.append(
+                AnswerRecord(
+                    step=4,
+                    bench="addition",
+                    problem=f"p{sample}",
+                    sample=0,
+                    correct=grade,
+                    reward=grade,
+                )
+            )
+        leave(run, runs, [*records, RunStatus(state="finished", step=4, at=2.0)])
+    ingest(runs)
+    return runs / DATABASE
+
+
+def curve_of(database: Path) -> RateCurve:
+    with source(database, "rates") as study:
+        curve = rate_curve(study)
+    assert curve is not None
+    return curve
+
+
+def test_each_arm_is_judged_at_its_own_best_value(tmp_path: Path) -> None:
+    curve = curve_of(lab(tmp_path))
+    grpo, gspo = curve.curves
+    assert (grpo.best, gspo.best) == ((1e-4,) * 3, (1e-3,) * 3)
+    assert grpo.height == pytest.approx((16 + 17 + 18) / 60)
+    assert gspo.height == pytest.approx((16 + 17 + 17) / 60)
+    assert [point.score for point in grpo.points] == pytest.approx([0.85, 43 / 60, 0.15])
+    (comparison,) = curve.comparisons
+    # Heights differ by 0, 0 and -1 of 20 answers.
+    assert comparison.verdict.paired.differences == pytest.approx((0.0, 0.0, -0.05))
+    assert [value for value, _ in comparison.differences] == [1e-4, 1e-3, 1e-2]
+    assert comparison.differences[0][1].estimate == pytest.approx(-0.25)
+    assert comparison.differences[2][1].estimate == pytest.approx(0.15)
+
+
+def test_the_place_of_the_peaks_and_what_is_near_them(tmp_path: Path) -> None:
+    curve = curve_of(lab(tmp_path))
+    grpo, gspo = curve.curves
+    assert (grpo.inside, gspo.inside) == (False, True)
+    # GRPO falls from .8, .85, .9 to .7, .7, .75: .05 below its peak after 1/2, 1/3, 1/3 of it.
+    assert grpo.near == pytest.approx((1e-4, 1e-4 * 10 ** ((1 / 2 + 1 / 3 + 1 / 3) / 3)))
+    (comparison,) = curve.comparisons
+    assert comparison.place.estimate is not None
+    # Each seed's parabola over log10: (11, 16, 6), (12, 17, 5), (13, 17, 7) of 20.
+    vertices = [
+        slope / (2 * curvature) for slope, curvature in ((-2.5, 7.5), (-3.5, 8.5), (-3.0, 7.0))
+    ]
+    wanted = 10 ** (1 + sum(vertices) / 3)
+    assert comparison.place.estimate == pytest.approx(wanted)
+    assert comparison.upper.estimate is not None
+    assert comparison.upper.estimate > 1
+
+
+def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(
+    tmp_path: Path,
+) -> None:
+    with source(lab(tmp_path), "rates") as study:
+        said = answer(study)
+    assert "gspo" in said.text
+    assert "grpo 0.850 at 0.0001; gspo 0.833 at 0.001" in said.ground
+    assert (
+        "same sign on every seed: at 0.0001 −0.250, at 0.001 +0.117, at 0.01 +0.150" in said.ground
+    )
+    assert "The peak of grpo lies at an end of the values that were tried" in said.ground
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            'over = "update.learning_rate"',
+            'over = "update.epochs"',
+            "the sweep is of update.learning",
+        ),
+        ("[1e-4, 1e-3, 1e-2]", "[1e-4, 1e-3]", "2 values show no peak"),
+        ("seeds = [0, 1, 2]", "seeds = [0]", "one seed cannot choose"),
+        ("[sweep]\nupdate.learning_rate = [1e-4, 1e-3, 1e-2]\n", "", "nothing is swept"),
+    ],
+)
+def test_a_study_that_cannot_be_judged_over_a_key_is_refused(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    path = tmp_path / "wrong.toml"
+    assert old in TOML
+    path.write_text(TOML.replace(old, new))
+    with pytest.raises(LabError) as refusal:
+        load_study(path)
+    assert told in " ".join(refusal.value.details)
+
+
+def test_recorded_curves_of_the_main_study_s_model() -> None:
+    """The published reading of a recorded execution: .802 and .794 at 1e-4 and 2e-4."""
+    import numpy as np
+    import pandas as pd
+    from public_data import public
+
+    from gspo_lab.analysis.stats.peaks import best_without_seed, peak_heights
+
+    frame = pd.read_csv(public("rate_curve/rate_curve.csv"))
+    late = frame[frame["step"] >= 14]
+    scores = late.groupby(["rule", "seed", "learning_rate"])["score"].mean().unstack()
+    values = np.array(scores.columns)
+    for rule, height, place in (("grpo", 0.802, 1e-4), ("gspo", 0.794, 2e-4)):
+        table = scores.loc[rule].to_numpy()
+        assert peak_heights(table).mean() == pytest.approx(height, abs=5e-4)
+        assert values[best_without_seed(table)].tolist() == [place] * 3
+        assert math.isfinite(table.sum())

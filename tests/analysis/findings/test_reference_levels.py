@@ -1,0 +1,97 @@
+"""What a difference of final scores is between: start, best evaluation and end of both sides."""
+
+from pathlib import Path
+
+import pytest
+from laboratory import rendered, source
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab, right
+
+from gspo_lab.analysis.claims import answer
+from gspo_lab.analysis.findings.reference_levels import reference_levels, score_levels
+
+LAST = "[verdict]\nlast = 1\n"
+
+
+def levels(**scores: tuple[float, float, float]) -> Change:
+    """Scores of each arm at the start, at step 4 and at the end; odd seeds lie .05 higher."""
+
+    def share(run: object, step: int) -> float:
+        start, best, final = scores[run.arm]  # type: ignore[attr-defined]
+        score = start if step == 0 else best if step == 4 else final
+        return score + 0.05 * (run.seed % 2)  # type: ignore[attr-defined]
+
+    return right(share)
+
+
+def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -> None:
+    """grpo: .5, .7, .2; gspo: .5, .6, .45 (odd seeds + .05). gspo keeps (.45 - .5) / .1, and is .1
+    behind at the best evaluation.
+    """
+    change = levels(grpo=(0.5, 0.7, 0.2), gspo=(0.5, 0.6, 0.45))
+    database = make_lab(tmp_path, TWO_ARMS + LAST, seeds=5, change=change)
+    with source(database) as study:
+        said = answer(study)
+        found = reference_levels(study)["gspo"]
+    assert found.both_lose
+    assert found.opposite_at_best
+    assert found.at_best.estimate == pytest.approx(-0.1)
+    assert found.subject.start == pytest.approx(0.52)
+    assert found.subject.best == pytest.approx(0.62)
+    assert found.subject.final == pytest.approx(0.47)
+    assert found.subject.kept == pytest.approx(-0.5)
+    assert found.baseline.kept == pytest.approx(-1.5)
+    assert said.label == "gspo loses less than grpo, by more than the margin"
+    assert said.text.startswith(
+        "gspo loses less than grpo on this one starting model, by more than"
+    )
+    assert "Both end below their start." in said.text
+    assert "At each run's best evaluation the sign is the opposite: gspo − grpo −0.1" in said.text
+    assert said.ground.startswith(
+        "Start, best evaluation, end: grpo 0.520, 0.720, 0.220 (keeps less than nothing of its best"
+        " gain); gspo 0.520, 0.620, 0.470"
+    )
+    assert "gspo loses less than grpo" in rendered(database).html
+
+
+def test_a_gain_that_is_kept_changes_no_headline(tmp_path: Path) -> None:
+    change = levels(grpo=(0.2, 0.5, 0.4), gspo=(0.2, 0.8, 0.75))
+    with source(make_lab(tmp_path, TWO_ARMS + LAST, seeds=5, change=change)) as study:
+        said = answer(study)
+        arms = score_levels(study)
+    assert arms["gspo"].kept == pytest.approx(0.55 / 0.6)
+    assert arms["grpo"].kept == pytest.approx(2 / 3)
+    assert said.label == "gspo better than grpo by more than the margin"
+    assert "below their start" not in said.text
+    assert "sign is the opposite" not in said.text
+    assert "gspo 0.220, 0.820, 0.770 (keeps 92 % of its best gain)" in said.ground
+
+
+def test_without_a_score_of_the_start_no_level_is_invented(tmp_path: Path) -> None:
+    """An import whose log begins after the first step."""
+    drop = right(lambda run, step: 0.5)
+
+    def change(run: object, record: object) -> object:
+        if getattr(record, "bench", None) and record.step == 0:  # type: ignore[attr-defined]
+            return None
+        return drop(run, record)  # type: ignore[arg-type]
+
+    database = make_lab(tmp_path, TWO_ARMS + LAST, seeds=3, change=change)  # type: ignore[arg-type]
+    with source(database) as study:
+        found = reference_levels(study)["gspo"]
+        assert answer(study).ground.startswith("Margin")
+    assert (found.subject.start, found.subject.kept, found.line) == (None, None, "")
+    assert not found.both_lose
+
+
+def test_the_sides_of_a_contrast_are_weighed(tmp_path: Path) -> None:
+    contrast = (
+        "contrast = {{gspo = 1, gspo-replay = 1, grpo = -1, grpo-replay = -1}}\n"
+        'names = ["sequence", "token"]\n'
+    )
+    scores = {"grpo": 0.4, "grpo-replay": 0.5, "gspo": 0.6, "gspo-replay": 0.7}
+    change = levels(**{arm: (0.2, 0.9, end) for arm, end in scores.items()})
+    with source(make_lab(tmp_path, FOUR_ARMS + LAST + contrast, seeds=3, change=change)) as study:
+        found = reference_levels(study)["sequence"]
+    assert (found.baseline.name, found.subject.name) == ("token", "sequence")
+    assert found.baseline.final == pytest.approx(0.45 + 0.05 / 3)
+    assert found.subject.final == pytest.approx(0.65 + 0.05 / 3)

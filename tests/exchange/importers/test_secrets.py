@@ -1,0 +1,165 @@
+"""No secret of a log is stored: one rule, tried through every source."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from laboratory import rendered
+from logs import brought, csv_of, json_lines, offline_run, project, trainer_state, trl_rows
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.exchange.importers.secrets import public_settings, without_home
+from gspo_lab.recording.store import ingest
+
+ONE = ("--study", "x", "--arm", "a", "--seed", 0)
+HIDDEN = "Zq7Xk29Wm4Tr8Yp3Lv6N"
+SECRETS: dict[str, Any] = {
+    "hf_token": f"hf_{HIDDEN}",
+    "wandb": {"api_key": HIDDEN},
+    "env": {"OPENAI_API_KEY": f"sk-{HIDDEN}", "PATH": "/home/alice/bin"},
+    "awsSecretAccessKey": HIDDEN,
+    "password": "alice1",
+    "command": f"train.py --token {HIDDEN}",
+    "reward_model_url": f"https://bob:{HIDDEN}@host/x",
+    "user": "alice",
+    "email": "alice@example.org",
+    "reward_name": f"judge-{HIDDEN}",
+    "extra": [f"hf_{HIDDEN}"],
+    "deploy": {"private_key": f"-----BEGIN KEY {HIDDEN}"},
+    "learning_rate": 1e-6,
+    "output_dir": "/home/alice/out",
+}
+
+
+def csv_log(folder: Path) -> tuple[object, ...]:
+    config = folder / "config.json"
+    config.write_text(json.dumps(SECRETS))
+    log = csv_of(folder / "a.csv", "step,r,api_key,password", f"1,.5,{HIDDEN},123456")
+    return ("csv", log, *ONE, "--config", config)
+
+
+def json_log(folder: Path) -> tuple[object, ...]:
+    rows = [{"step": 1, "r": 0.5, "config": SECRETS, "secret": 4242424242}]
+    return ("jsonl", json_lines(folder / "a.jsonl", rows), *ONE)
+
+
+def toml_log(folder: Path) -> tuple[object, ...]:
+    csv_log(folder)
+    (folder / "x.toml").write_text(
+        '[[runs]]\nsource = "csv"\npath = "a.csv"\narm = "a"\nseed = 0\nconfig = "config.json"\n'
+    )
+    return (folder / "x.toml",)
+
+
+def verl_log(folder: Path) -> tuple[object, ...]:
+    log = csv_of(folder / "a.log", repr(SECRETS), "step:1 - critic/score/mean:0.5")
+    return ("verl", log, *ONE)
+
+
+def hydra_log(folder: Path) -> tuple[object, ...]:
+    pytest.importorskip("yaml")
+    (folder / ".hydra").mkdir()
+    (folder / ".hydra" / "config.yaml").write_text(json.dumps(SECRETS))
+    return ("verl", json_lines(folder / "a.jsonl", [{"step": 1, "data": {"r": 0.5}}]), *ONE)
+
+
+def wandb_log(folder: Path) -> tuple[object, ...]:
+    rows = [{"_step": 1, "r": 0.5, "api_key": 4242424242}]
+    return ("wandb", offline_run(folder / "run-a.wandb", rows, SECRETS), *ONE)
+
+
+def trackio_log(folder: Path) -> tuple[object, ...]:
+    path = project(folder / "a.db", [("a-s0", 1, '{"r": 0.5}')])
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE configs (run_name TEXT, config TEXT)")
+        database.execute("INSERT INTO configs VALUES ('a-s0', ?)", (json.dumps(SECRETS),))
+    return ("trackio", path, "--study", "x", "--run-pattern", "{arm}-s{seed}")
+
+
+def trl_log(folder: Path) -> tuple[object, ...]:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    arguments = transformers.TrainingArguments(
+        output_dir="/home/alice/out", hub_token=f"hf_{HIDDEN}", learning_rate=1e-6
+    )
+    checkpoint = folder / "checkpoint-1"
+    trainer_state(checkpoint / "trainer_state.json", trl_rows(range(1, 2)))
+    torch.save(arguments, checkpoint / "training_args.bin")
+    return ("trl", checkpoint, *ONE)
+
+
+@pytest.mark.parametrize(
+    "write", [csv_log, json_log, toml_log, verl_log, hydra_log, wandb_log, trackio_log, trl_log]
+)
+def test_no_secret_is_stored(tmp_path: Path, write: Callable[[Path], tuple[object, ...]]) -> None:
+    """Journal, run.json, study.json, database, page, JSON and the terminal hold none of them."""
+    said = brought(tmp_path, *write(tmp_path))
+    ingest(tmp_path / "runs")
+    pages = rendered(tmp_path / "runs" / "lab.db", "x")
+    files = [path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    texts = [pages.html, pages.json, said.out, said.err]
+    everything = b"".join([*files, *(text.encode() for text in texts)])
+    for secret in (HIDDEN, "alice", "bob:", "123456", "4242424242"):
+        assert secret.encode() not in everything.replace(str(tmp_path).encode(), b"")
+    if write is not json_log:
+        assert "values that may be secret or personal are not stored: " in said.out
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 512),
+        ("pad_token", "<|endoftext|>"),
+        ("loss.token_level", True),
+        ("model", "Qwen/Qwen2.5-Math-1.5B-Instruct"),
+        ("data.prompt_key", "question"),
+        ("data.reward_fn_key", "data_source"),
+        ("rollout.max_token_len_per_gpu", 16384),
+        ("dataloader_pin_memory", True),
+        ("pass_k", 8),
+        ("mask_token_id", 5),
+        ("lr_scheduler_type", "constant_with_warmup"),
+        ("reward_weights", [0.5, 1.0]),
+    ],
+)
+def test_settings_stay(name: str, value: Any) -> None:
+    assert public_settings({name: value}) == ({name: value}, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x.github_token", "abc"),
+        ("SLACK_WEBHOOK", "abc"),
+        ("db.dsn", "abc"),
+        ("service.apiKey", "abc"),
+        ("note", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"),
+        ("note", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY1"[:40]),
+        ("note", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc"),
+        ("launcher.argv", "x"),
+        ("runtime_env.vars.A", "x"),
+        ("note", "python train.py --lr 1"),
+        ("HOME", "x"),
+    ],
+)
+def test_secrets_go(name: str, value: Any) -> None:
+    assert public_settings({name: value}) == ({}, 1)
+
+
+def test_a_configuration_that_repeats_itself_is_bounded() -> None:
+    table: dict[str, Any] = {"a": 1}
+    for _ in range(40):
+        table = {"a": table, "b": table}
+    with pytest.raises(LabError, match="more than 100,000 entries"):
+        public_settings(table)
+
+
+def test_a_path_does_not_name_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/data/alice")
+    assert without_home("/data/alice/out/a.csv") == "~/out/a.csv"
+    assert without_home("/home/bob/out") == "~/out"
+    assert without_home("out/a.csv") == "out/a.csv"

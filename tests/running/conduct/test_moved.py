@@ -1,0 +1,55 @@
+"""The folder of the runs is moved while a study runs, and the database's lock is held."""
+
+import fcntl
+import subprocess
+import sys
+
+from counting import Bench
+
+from gspo_lab.common.paths import database_lock, database_of
+from gspo_lab.recording.runfolder import RunFolder
+
+
+def test_a_moved_folder_is_one_line_and_no_run_is_finished_without_its_records(
+    bench: Bench,
+) -> None:
+    bench.hold = {"a/s0": 2, "b/s0": 2}
+    conductor = bench.start()
+    bench.until_held()
+    moved = bench.folder / "elsewhere"
+    bench.runs.rename(moved)
+    bench.hold_anew({})
+    said, _ = conductor.communicate(timeout=60)
+    assert conductor.returncode == 2, said
+    assert "Traceback" not in said, said
+    assert "was moved or deleted while" in said.splitlines()[-1], said
+    for run in ("a/s0", "b/s0"):
+        assert not RunFolder(moved / "count" / run).status().finished
+    bench.runs.parent.mkdir(exist_ok=True)
+    if bench.runs.exists():
+        bench.runs.rename(bench.folder / "left")
+    moved.rename(bench.runs)
+    bench.finish()
+    assert bench.steps_of("a/s0")[-1] == 3
+
+
+def test_a_held_lock_is_named_and_readers_read_what_is_there(bench: Bench) -> None:
+    bench.finish()
+    lock = database_lock(database_of(bench.runs))
+    with lock.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write("4711 " + "here")
+        file.flush()
+        for words in (["show"], ["show", "count"], ["certify", "count"], ["report", "count"]):
+            said = subprocess.run(
+                [sys.executable, "-m", "gspo_lab.cli", *words, "--runs", str(bench.runs)],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                cwd=bench.folder,
+            )
+            assert said.returncode in (0, 1), said.stderr
+            assert "is held by process 4711 on here" in said.stderr
+            assert said.stdout

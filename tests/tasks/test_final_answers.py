@@ -1,0 +1,135 @@
+"""The one reader of final answers, held against pairs graded by hand.
+
+The pairs come from what models write and from math-verify's issues 10, 14, 37, 41, 60 and 64.
+"""
+
+from fractions import Fraction
+
+import pytest
+
+from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.benchmarks.aime import Aime24
+from gspo_lab.tasks.benchmarks.final_answers import NoAnswer, last_box, read_number
+from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k
+
+NUMBERS = [
+    # currency
+    ("€18", 18),
+    ("£18", 18),
+    (r"\pounds 18", 18),
+    ("₹1,800", 1800),
+    ("US$18.50", Fraction(37, 2)),
+    ("USD 18", 18),
+    ("18 USD", 18),
+    # units, bare, in a font, with a power, in brackets
+    (r"18 \text{ cm}^3", 18),
+    (r"18\,\mathrm{km}^{2}", 18),
+    ("18 m²/s", 18),
+    ("25²", None),
+    (r"18 \text{ m}/\text{s}", 18),
+    (r"18 \text{ (eggs)}", 18),
+    (r"25\text{ sq. units}", 25),
+    ("18 children's books", 18),
+    ("18 miles per hour", 18),
+    ("18th", 18),
+    # groups of three
+    ("70 000", 70000),
+    (r"70\,000", 70000),
+    ("70,000 people", 70000),
+    ("1 234 567.5", Fraction(2469135, 2)),
+    ("70 00", None),
+    ("7 0", None),
+    ("1,234,56", None),
+    # words that multiply
+    (r"70 \text{ thousand}", 70000),
+    (r"3 \text{ dozen}", 36),
+    ("2.5 million dollars", 2_500_000),
+    ("70k", 70000),
+    # fonts, brackets, invisible characters, Markdown
+    (r"\underline{18}", 18),
+    (r"\textit{18}", 18),
+    (r"\texttt{25}", 25),
+    (r"\pmb{25}", 25),
+    (r"\mathbf 25", 25),
+    (r"{\bf 25}", 25),
+    (r"\boxed{\textbf{25}}", 25),
+    ("(25)", 25),
+    (r"\left(25\right)", 25),
+    ("**25**", 25),
+    ("\u200b25", 25),
+    ("\u202a25\u202c", 25),
+    ("25\u00a0cm", 25),
+    # chains and remainders
+    (r"N \equiv 25 \pmod{1000}", 25),
+    (r"N \equiv 25 (mod 1000)", 25),
+    (r"m+n \Rightarrow 25", 25),
+    (r"x = 5 \implies x^2 = 25", None),
+    (r"\text{Answer: } 25", 25),
+    ("5 + 3 = 8 dollars", 8),
+    (r"\$5 \times 216 = \$1080", 1080),
+    ("10*80", None),
+    ("5 = 1080", None),
+    # what is no number, or another one
+    ("25i", None),
+    ("25x", None),
+    ("25 n", None),
+    ("25 and a half", None),
+    ("25 or more", None),
+    ("25!", None),
+    ("[25]", None),
+    (r"\{25\}", None),
+    ("5^2", None),
+    ("", None),
+    (".", None),
+    ("9" * 201, None),
+]
+
+
+@pytest.mark.parametrize(("content", "value"), NUMBERS)
+def test_the_number_that_a_box_states(content: str, value: Fraction | None) -> None:
+    number = read_number(content)
+    assert (None if number is None else number.value) == value
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 10, 99, 100, 999])
+def test_every_form_of_a_number_reads_as_it(number: int) -> None:
+    for form in ("{:03d}", "{}.", "{}.00", "x={}", r"\text{{{}}}", "${}$", "({})", r"\pmb{{{}}}"):
+        read = read_number(form.format(number))
+        assert read is not None
+        assert read.value == number
+
+
+PLACEHOLDERS = [
+    "...",
+    r"\ldots",
+    r"\dots",
+    "…",
+    "?",
+    "answer",
+    r"\text{your answer}",
+    r"\quad",
+    "_",
+]
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+def test_a_box_without_an_answer_is_passed_over(placeholder: str) -> None:
+    text = rf"So \boxed{{25}}. I wrote it as \boxed{{{placeholder}}}."
+    assert last_box(text) == "25"
+    for task in (Aime24(), Gsm8k()):
+        assert task.grade(Problem("x", "?", "25"), text).correct is True
+    with pytest.raises(NoAnswer, match="no complete box"):
+        last_box(rf"\boxed{{{placeholder}}}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"<think>so \boxed{25}</think> It is unclear.",
+        r"[THINK]so \boxed{25}[/THINK] It is unclear.",
+        r"<|begin_of_thought|>so \boxed{25}",
+        r"so \boxed{25}</think> It is unclear.",
+    ],
+)
+def test_a_box_within_the_thinking_is_no_answer(answer: str) -> None:
+    assert Aime24().grade(Problem("x", "?", "25"), answer).correct is False
