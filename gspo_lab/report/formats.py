@@ -4,6 +4,7 @@ everywhere.
 What was not measured is `NOT_MEASURED`: no "nan" and no "None" can reach a page.
 """
 
+import functools
 import html
 import json
 import math
@@ -100,6 +101,8 @@ def is_numeric(cell: Any) -> bool:
     )
 
 
+LONG = 200
+"""Texts of so many characters or more come once."""
 _UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h|GiB|M|nats)\b)")
 
 
@@ -107,7 +110,13 @@ def html_text(value: Any) -> Markup:
     """A value as inert HTML text, in which no line breaks between a number and its unit."""
     if isinstance(value, Markup):
         return value
-    return Markup(_UNIT.sub("\u00a0", html.escape(visible(written(value)))))
+    text = written(value)
+    return _inert(text) if len(text) < LONG else _inert.__wrapped__(text)
+
+
+@functools.lru_cache(maxsize=2**14)  # names and numbers come again in every table
+def _inert(text: str) -> Markup:
+    return Markup(_UNIT.sub("\u00a0", html.escape(visible(text))))
 
 
 def markdown_text(value: Any) -> Markup:

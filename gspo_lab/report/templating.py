@@ -6,13 +6,24 @@ sections are made of (`table`, `paragraph`, `fold`, ...) are the macros of html.
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateNotFound
+from jinja2 import (
+    BytecodeCache,
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    Template,
+    TemplateNotFound,
+)
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
+from gspo_lab.common.atomic_files import atomic_file
+from gspo_lab.common.paths import cache_folder
 from gspo_lab.report.formats import (
     FILTERS,
     NONE,
@@ -76,6 +87,27 @@ def _cell(value: Any) -> Markup:
     return value if isinstance(value, Markup) else Markup(markdown_cell(written(value), r"\|"))
 
 
+class CompiledTemplates(BytecodeCache):
+    """Compiled templates in the cache folder, so that a report need not compile them; without a
+    folder that can be written it does."""
+
+    def _path(self, bucket: Bucket) -> Path:
+        return cache_folder() / "templates" / f"{bucket.key}.{bucket.checksum[:12]}"
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Fill the bucket if its template was compiled before."""
+        with suppress(OSError), self._path(bucket).open("rb") as file:
+            bucket.load_bytecode(file)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep what was compiled."""
+        path = self._path(bucket)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path, shared=True, lasting=False) as beside:
+                beside.write_bytes(bucket.bytecode_to_string())
+
+
 @functools.cache
 def environment(output: Output) -> Environment:
     """The templates of one output. Every text in them is made inert, and what is None or NaN says
@@ -83,6 +115,7 @@ def environment(output: Output) -> Environment:
     text, cell = (html_text, html_text) if output == "html" else (markdown_text, _cell)
     found = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        bytecode_cache=CompiledTemplates(),
         autoescape=True,
         finalize=text,
         undefined=StrictUndefined,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import gspo_lab
 from first_screens import NO_BENCH, ONE_ARM, one_failed
 from laboratory import declare, rendered
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
@@ -237,6 +238,19 @@ def test_a_forge_finds_nothing_of_a_study_s_words_in_the_digest(tmp_path: Path) 
         "toy.json",
     ], "its own links alone"
     assert digest.count("<details>") == 1
+
+
+def test_scores_without_problems_leave_no_nan_on_the_page(tmp_path: Path) -> None:
+    """A table of scores alone, as other programs write it: how many problems it had is unknown."""
+    table = tmp_path / "scores.csv"
+    table.write_text("arm,seed,score\ngrpo,0,0.50\ngspo,0,0.55\n", encoding="utf-8")
+    runs = tmp_path / "runs"
+    assert gspo_lab("import", "csv", table, "--study", "import", "--runs", runs).code == 0
+    report = rendered(runs / "lab.db", "import")
+    body = re.sub(r"<(script|style).*?</\1>", "", report.html, flags=re.DOTALL)
+    text = re.sub(r"<[^>]+>", " ", body) + report.markdown
+    assert re.findall(r"\b(nan|NaN|None|inf)\b", text) == []
+    assert "held-out problems" not in text
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:

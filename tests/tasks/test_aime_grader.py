@@ -12,50 +12,50 @@ from gspo_lab.tasks.benchmarks.aime import Aime24
 GOLD = Problem("aime24-x", "?", "25")
 
 # what is around the number in a box: zeros, fonts, boxes, dollars, braces, signs, blanks,
-BOXES = [
-    "25",
-    "025",
-    "25.",
-    "25,",
-    "25.0",
-    "+25",
-    "{25}",
-    "$25$",
-    r"$\mathbf{25}$",
-    "\n  25\n",
-    r"0{,}025",
-    "２５",
-    "𝟐𝟓",
-    r"\boxed{25}",
-    r"\mathbf{25}",
-    r"\text{25}",
-    r"\boxed{\text{25}}",
-    r"\underline{25}",
-    r"25\text{.}",
-    r"\$25",
-    r"\color{red}{25}",
-    r"\textcolor{red}{25}",  # colours,
-    r"25\mathrm{\,cm}",
-    r"25\,\text{cm}",
-    r"25\text{ units}",
-    r"25\text{ cm}^2",
-    r"25\ \mathrm{cm}",  # units,
-    "25 square units",
-    r"25^\circ",
-    r"25^{\circ}",
-    "25°",
-    r"\angle ABC = 25^\circ",
-    r"25 \bmod 1000",
-    r"25 \pmod{1000}",  # the remainder of a division,
-    "n = 25",
-    "m+n=025",
-    "m − n = 25",
-    r"\lfloor 25.7 \rfloor = 25",
-    "p+q = 12+13 = 25",  # its name, how it came about
-    r"5 \cdot 5 = 25",
-    r"025 = 2(3 + 4) + 11 = 3^{2} + 4^2",
-    "25 = 5^2",
-]
+BOXES = r"""
+25
+025
+25.
+25,
+25.0
++25
+{25}
+$25$
+$\mathbf{25}$
+0{,}025
+２５
+𝟐𝟓
+\boxed{25}
+\mathbf{25}
+\text{25}
+\boxed{\text{25}}
+\underline{25}
+25\text{.}
+\$25
+\color{red}{25}
+\textcolor{red}{25}
+25\mathrm{\,cm}
+25\,\text{cm}
+25\text{ units}
+25\text{ cm}^2
+25\ \mathrm{cm}
+25 square units
+25^\circ
+25^{\circ}
+25°
+\angle ABC = 25^\circ
+25 \bmod 1000
+25 \pmod{1000}
+n = 25
+m+n=025
+m − n = 25
+\lfloor 25.7 \rfloor = 25
+p+q = 12+13 = 25
+5 \cdot 5 = 25
+025 = 2(3 + 4) + 11 = 3^{2} + 4^2
+25 = 5^2
+""".strip().splitlines()
+BOXES += ["\n  25\n"]
 RIGHT = [
     *(rf"\boxed{{{content}}}" for content in BOXES),
     r"So the answer is $\boxed{25}$.",
@@ -71,40 +71,40 @@ RIGHT = [
     r"maybe \boxed{24}</think>\boxed{25}",
 ]
 # contents of boxes that state none: nothing is computed, and two numbers are no answer
-NO_NUMBERS = [
-    "2,5",
-    "24.9999999",
-    "25.5",
-    "-25",
-    "−25",
-    "2５²",
-    "٢٥",
-    "2_5",
-    r"25\%",
-    "25i",
-    "25!",
-    "0.25",
-    "2500",
-    "2 5",
-    "5^2",
-    r"\frac{50}{2}",
-    "24+1",
-    "25_{10}",
-    "9^{9^{9^9}}",
-    r"\text{twenty-five}",
-    r"\{25\}",
-    "[25]",
-    "24, 25",
-    r"25\text{ or }26",
-    "x=24, y=25",
-    "x = 24 = 25",
-    r"20 + \fbox{25}",
-    "25 = 24+2",
-    "5^3 = 25",
-    "25.7 = 25",
-    r"25 \bmod 7",
-    "x = 5^2 = y",  # what stands beside it is not equal to it
-]
+NO_NUMBERS = r"""
+2,5
+24.9999999
+25.5
+-25
+−25
+2５²
+٢٥
+2_5
+25\%
+25i
+25!
+0.25
+2500
+2 5
+5^2
+\frac{50}{2}
+24+1
+25_{10}
+9^{9^{9^9}}
+\text{twenty-five}
+\{25\}
+[25]
+24, 25
+25\text{ or }26
+x=24, y=25
+x = 24 = 25
+20 + \fbox{25}
+25 = 24+2
+5^3 = 25
+25.7 = 25
+25 \bmod 7
+x = 5^2 = y
+""".strip().splitlines()
 WRONG = [
     *((rf"\boxed{{{content}}}", "not a whole number") for content in NO_NUMBERS),
     (r"\boxed{24}", "differs: 24"),

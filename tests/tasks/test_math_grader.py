@@ -14,91 +14,74 @@ pytest.importorskip("math_verify")
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.benchmarks.math500 import Expressions, Math500, WorkerFailed
 
-TABLE = [
-    # gold, answer, whether right, why
-    (r"\frac{14}{3}", r"\boxed{\frac{14}{3}}", True, "the same text"),
-    (r"\frac{14}{3}", r"\boxed{14/3}", True, "a slash"),
-    (r"\frac 59", r"\boxed{\frac{5}{9}}", True, "TeX without braces"),
-    (r"p - q", r"\boxed{-q + p}", True, "another order"),
-    (r"10{,}000", r"\boxed{10000}", True, "thousands comma of LaTeX"),
-    (r"\$18.90", r"\boxed{18.9}", True, "money"),
-    (r"\text{Evelyn}", r"\boxed{Evelyn}", True, "a name"),
-    (r"\text{June 20}", r"\boxed{June 20}", True, "a date"),
-    (r"\text{(C)}", r"\boxed{C}", True, "a choice"),
-    (r"6,-5", r"\boxed{-5, 6}", True, "several values, any order"),
-    (r"1 \pm \sqrt{19}", r"\boxed{1+\sqrt{19}, 1-\sqrt{19}}", True, "plus or minus, written out"),
-    (
-        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
-        r"\boxed{\begin{bmatrix}1\\2\end{bmatrix}}",
-        True,
-        "other brackets",
-    ),
-    (r"25", r"\boxed{x = 25}", True, "named"),
-    (r"2516_8", r"\boxed{2516}", True, "lenient: math-verify does not see the base"),
-    (r"(1,2)", r"\boxed{\{1,2\}}", True, "lenient: math-verify takes a set for a pair"),
-    (r"10", r"\boxed{10\%}", True, "lenient: per cent left out"),
-    (r"0.1", r"\boxed{10\%}", True, "per cent counted"),
-    (r"y=2x", r"\boxed{2x}", True, "lenient: the right side of an equation"),
-    (r"10,080", r"\boxed{10080}", True, "thousands comma"),
-    (r"90^\circ", r"\boxed{90}", True, "degrees left out"),
-    (r"25", r"\boxed{24} wait, \boxed{25}", True, "the last box alone is shown to math-verify"),
-    (r"1/3", r"\boxed{.3333333333}", True, "lenient: rounded to six places or more"),
-    (r"\frac{1}{3}", r"\boxed{.333333}", True, "lenient: rounded to six places"),
-    (r"120", r"\boxed{5!}", True, "lenient: computed"),
-    (r"12", r"\boxed{12\text{ dogs}}", True, "lenient: any unit"),
-    (r"-3", "\\boxed{−3}", True, "a minus sign of Unicode"),
-    (r"\frac{1}{3}", r"\boxed{.333}", False, "rounded to three places"),
-    (r"4", r"\boxed{4.0000000001}", False, "a whole number is not rounded to"),
-    (r"\frac{14}{3}", r"\boxed{4.67}", False, "rounded"),
-    (r"0.25", r"\boxed{25}", False, "a factor of a hundred"),
-    (r"1", r"\boxed{100}", False, "another factor of a hundred"),
-    (r"11\sqrt2", r"\boxed{15.556}", False, "rounded root"),
-    (r"2,5", r"\boxed{25}", False, "two values are not one number"),
-    (r"6,-5", r"\boxed{6}", False, "one value missing"),
-    (r"[-2,7]", r"\boxed{[-2,7)}", False, "an open end"),
-    (r"25", r"\boxed{25} no, \boxed{24}", False, "the last box is wrong"),
-    (r"25", r"The answer is 25.", False, "no box; math-verify alone would take the prose"),
-    (
-        r"25",
-        r"<think>\boxed{25}",
-        False,
-        "thinking that never ends; math-verify alone would take it",
-    ),
-    (r"25", r"\boxed{25", False, "cut off"),
-    (r"3", "\\boxed{三}", False, "another script"),
-    (r"\frac{1}{2^{99}}", r"\boxed{\frac{1}{2^{98}}}", False, "tiny, and half as large"),
-    (r"\frac{1}{2004!}", r"\boxed{\frac{1}{2006!}}", False, "tiny, and smaller still"),
-    (
-        r"\frac{2^{2005}+1}{3 \cdot 2^{2006}}",
-        r"\boxed{\frac{1}{3 \cdot 2^{2006}}}",
-        False,
-        "large powers that do not cancel",
-    ),
-    (r"(0,\frac{1}{2^{99}})", r"\boxed{(0,\frac{1}{2^{98}})}", False, "a tiny end"),
-    (r"[2,5)", r"\boxed{2 \le x < 5}", True, "an interval as inequalities"),
-    (r"(2,5]", r"\boxed{2 < x < 5}", False, "another end"),
-    (r"(3,\infty)", r"\boxed{x > 3}", True, "a ray"),
-    (r"(-\infty,-1]", r"\boxed{x \leqslant -1}", True, "a ray to the left"),
-    (
-        r"(-\infty,2)\cup(5,\infty)",
-        r"\boxed{x<2 \text{ or } x>5}",
-        True,
-        "two rays as inequalities",
-    ),
-    (r"(2,5)", r"\boxed{\{x \mid 2<x<5\}}", True, "a set given by a condition"),
-    (r"3R^2", r"\boxed{3r^2}", False, "another letter"),
-    (r"V = \pi R^2 h", r"\boxed{V = \pi r^2 h}", False, "another letter in an equation"),
-    (r"2R + r", r"\boxed{R + R + r}", True, "the same two letters"),
-    (r"C", r"\boxed{c}", True, "lenient: a choice in small letters"),
-    (r"\emptyset", r"\boxed{\varnothing}", True, "the other sign of the empty set"),
-    (r"\emptyset", r"\boxed{\text{no solution}}", True, "the empty set in words"),
-    (r"1-\frac{1}{e}", r"\boxed{1-\frac{1}{\mathrm{e}}}", True, "an upright letter"),
-    (r"4", r"\boxed{4\sqrt(2)}", False, "a root with brackets"),
-    (r"4\sqrt{2}", r"\boxed{4\sqrt(2)}", True, "a root with brackets"),
-    (r"\frac{7}{3}", "\\boxed{\u200b\\frac{7}{3}}", True, "an invisible character"),
-    (r"70", r"\boxed{70 \text{ thousand}}", False, "a word that multiplies"),
-    (r"7000", r"\boxed{7 \text{ thousand}}", True, "a word that multiplies"),
-    (r"25", r"\boxed{" + "(" * 900 + ")" * 900 + "}", False, "too long to be looked at"),
+TABLE = r"""
+\frac{14}{3} ; \boxed{\frac{14}{3}} ; yes ; the same text
+\frac{14}{3} ; \boxed{14/3} ; yes ; a slash
+\frac 59 ; \boxed{\frac{5}{9}} ; yes ; TeX without braces
+p - q ; \boxed{-q + p} ; yes ; another order
+10{,}000 ; \boxed{10000} ; yes ; thousands comma of LaTeX
+\$18.90 ; \boxed{18.9} ; yes ; money
+\text{Evelyn} ; \boxed{Evelyn} ; yes ; a name
+\text{June 20} ; \boxed{June 20} ; yes ; a date
+\text{(C)} ; \boxed{C} ; yes ; a choice
+6,-5 ; \boxed{-5, 6} ; yes ; several values, any order
+1 \pm \sqrt{19} ; \boxed{1+\sqrt{19}, 1-\sqrt{19}} ; yes ; plus or minus, written out
+\begin{pmatrix} 1 \\ 2 \end{pmatrix} ; \boxed{\begin{bmatrix}1\\2\end{bmatrix}} ; yes ; brackets
+25 ; \boxed{x = 25} ; yes ; named
+2516_8 ; \boxed{2516} ; yes ; lenient: math-verify does not see the base
+(1,2) ; \boxed{\{1,2\}} ; yes ; lenient: math-verify takes a set for a pair
+10 ; \boxed{10\%} ; yes ; lenient: per cent left out
+0.1 ; \boxed{10\%} ; yes ; per cent counted
+y=2x ; \boxed{2x} ; yes ; lenient: the right side of an equation
+10,080 ; \boxed{10080} ; yes ; thousands comma
+90^\circ ; \boxed{90} ; yes ; degrees left out
+25 ; \boxed{24} wait, \boxed{25} ; yes ; the last box alone is shown to math-verify
+1/3 ; \boxed{.3333333333} ; yes ; lenient: rounded to six places or more
+\frac{1}{3} ; \boxed{.333333} ; yes ; lenient: rounded to six places
+120 ; \boxed{5!} ; yes ; lenient: computed
+12 ; \boxed{12\text{ dogs}} ; yes ; lenient: any unit
+\frac{1}{3} ; \boxed{.333} ; no ; rounded to three places
+4 ; \boxed{4.0000000001} ; no ; a whole number is not rounded to
+\frac{14}{3} ; \boxed{4.67} ; no ; rounded
+0.25 ; \boxed{25} ; no ; a factor of a hundred
+1 ; \boxed{100} ; no ; another factor of a hundred
+11\sqrt2 ; \boxed{15.556} ; no ; rounded root
+2,5 ; \boxed{25} ; no ; two values are not one number
+6,-5 ; \boxed{6} ; no ; one value missing
+[-2,7] ; \boxed{[-2,7)} ; no ; an open end
+25 ; \boxed{25} no, \boxed{24} ; no ; the last box is wrong
+25 ; The answer is 25. ; no ; no box; math-verify alone would take the prose
+25 ; <think>\boxed{25} ; no ; thinking that never ends; math-verify alone would take it
+25 ; \boxed{25 ; no ; cut off
+\frac{1}{2^{99}} ; \boxed{\frac{1}{2^{98}}} ; no ; tiny, and half as large
+\frac{1}{2004!} ; \boxed{\frac{1}{2006!}} ; no ; tiny, and smaller still
+\frac{2^{2005}+1}{3 \cdot 2^{2006}} ; \boxed{\frac{1}{3 \cdot 2^{2006}}} ; no ; large powers
+(0,\frac{1}{2^{99}}) ; \boxed{(0,\frac{1}{2^{98}})} ; no ; a tiny end
+[2,5) ; \boxed{2 \le x < 5} ; yes ; an interval as inequalities
+(2,5] ; \boxed{2 < x < 5} ; no ; another end
+(3,\infty) ; \boxed{x > 3} ; yes ; a ray
+(-\infty,-1] ; \boxed{x \leqslant -1} ; yes ; a ray to the left
+(-\infty,2)\cup(5,\infty) ; \boxed{x<2 \text{ or } x>5} ; yes ; two rays as inequalities
+(2,5) ; \boxed{\{x \mid 2<x<5\}} ; yes ; a set given by a condition
+3R^2 ; \boxed{3r^2} ; no ; another letter
+V = \pi R^2 h ; \boxed{V = \pi r^2 h} ; no ; another letter in an equation
+2R + r ; \boxed{R + R + r} ; yes ; the same two letters
+C ; \boxed{c} ; yes ; lenient: a choice in small letters
+\emptyset ; \boxed{\varnothing} ; yes ; the other sign of the empty set
+\emptyset ; \boxed{\text{no solution}} ; yes ; the empty set in words
+1-\frac{1}{e} ; \boxed{1-\frac{1}{\mathrm{e}}} ; yes ; an upright letter
+4 ; \boxed{4\sqrt(2)} ; no ; a root with brackets
+4\sqrt{2} ; \boxed{4\sqrt(2)} ; yes ; a root with brackets
+70 ; \boxed{70 \text{ thousand}} ; no ; a word that multiplies
+7000 ; \boxed{7 \text{ thousand}} ; yes ; a word that multiplies
+"""
+"""Gold ; answer ; whether it is right ; why."""
+ROWS = [tuple(row.split(" ; ")) for row in TABLE.strip().splitlines()]
+ROWS += [
+    ("-3", "\\boxed{\u22123}", "yes", "a minus sign of Unicode"),
+    ("3", "\\boxed{\u4e09}", "no", "another script"),
+    ("\\frac{7}{3}", "\\boxed{\u200b\\frac{7}{3}}", "yes", "an invisible character"),
+    (r"25", r"\boxed{" + "(" * 900 + ")" * 900 + "}", "no", "too long to be looked at"),
 ]
 
 
@@ -109,8 +92,9 @@ def task() -> Iterator[Math500]:
     task.expressions.close()
 
 
-@pytest.mark.parametrize(("gold", "answer", "right", "why"), TABLE)
-def test_the_table(task: Math500, gold: str, answer: str, right: bool, why: str) -> None:
+@pytest.mark.parametrize(("gold", "answer", "verdict", "why"), ROWS)
+def test_the_table(task: Math500, gold: str, answer: str, verdict: str, why: str) -> None:
+    right = verdict == "yes"
     grade = task.grade(Problem("x", "?", gold), answer)
     assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), (
         f"{why}: {grade.reason}"

@@ -216,8 +216,16 @@ def spot_check(
             odd.append((f"{bench.name}, {wrong[2]}", words))
     known = {bench: task.grader for bench, (_, task) in tasks.items()}
     same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
+    graded_later = {(grade["bench"], grade["grader"]) for grade in folder.grades.records("grade")}
+    odd += [
+        (f"{bench}, {grader}", f"{bench} was graded later by {grader}, which is not here")
+        for bench, grader in sorted(graded_later)
+        if known.get(bench) != grader
+    ]
     foreign = {
-        f"{row.bench} by {row.grader}" for row in stored if known.get(row.bench) != row.grader
+        f"{row.bench} by {row.grader}"
+        for row in stored
+        if known.get(row.bench) != row.grader and (row.bench, row.grader) not in graded_later
     }
     if foreign:
         left.append(f"graded by what is not here: {', '.join(sorted(foreign))}")

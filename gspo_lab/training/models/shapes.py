@@ -7,8 +7,10 @@ against measurements: docs/reference/models.md. Shapes: H hidden size, V vocabul
 experts, K experts per token.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
@@ -23,7 +25,7 @@ from gspo_lab.training.models.check import (
 )
 from gspo_lab.training.models.process_memory import process_memory
 
-MASKED = ("llama", "qwen2", "qwen3")
+MASKED = ("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "olmoe", "mixtral")
 """Model types whose attention takes a mask of its own for every row and nothing else
 (engines/native).
 """
@@ -31,7 +33,7 @@ MASKED = ("llama", "qwen2", "qwen3")
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The sizes of a decoder of the Llama kind, dense or with experts in every layer."""
+    """The sizes of a decoder of the Llama kind; its layers are dense or mixtures of experts."""
 
     layers: int
     width: int
@@ -39,7 +41,7 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     inner: int
-    """Width of a dense feed-forward layer, or of one expert."""
+    """Width of a dense model's feed-forward layer, or of one expert."""
     vocabulary: int
     tied: bool
     experts: int = 0
@@ -52,6 +54,14 @@ class ModelShape:
     """Whether its attention takes any mask of the trainer's, so that a group's responses can share
     their prompt.
     """
+    dense_layers: int = 0
+    """A mixture's layers without experts."""
+    dense_inner: int = 0
+    """Width of the feed-forward layer in these."""
+    shared_inner: int = 0
+    """Width of the shared experts of a mixture's layer, together."""
+    latent_attention: int = 0
+    """Parameters of a layer's attention where keys and values are compressed (DeepSeek); else 0."""
 
     @property
     def query_width(self) -> int:
@@ -64,12 +74,24 @@ class ModelShape:
         return self.kv_heads * self.head_dim
 
     @property
+    def mixture_layers(self) -> int:
+        """Layers with experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def linear_widths(self) -> int:
+        """The widths of the feed-forward layers outside of routed experts, over all layers."""
+        if not self.experts:
+            return self.layers * self.inner
+        return self.dense_layers * self.dense_inner + self.mixture_layers * self.shared_inner
+
+    @property
     def linear_parameters(self) -> int:
         """Of the linear layers outside of experts, routers and head: what adapters are put
         beside.
         """
-        attention = 2 * self.width * (self.query_width + self.kv_width)
-        return self.layers * (attention + (0 if self.experts else 3 * self.width * self.inner))
+        attention = self.latent_attention or 2 * self.width * (self.query_width + self.kv_width)
+        return self.layers * attention + 3 * self.width * self.linear_widths
 
     @property
     def parameters(self) -> int:
@@ -81,7 +103,8 @@ class ModelShape:
         embeddings = self.vocabulary * self.width * (1 if self.tied else 2)
         return (
             self.linear_parameters
-            + self.layers * (routed + 2 * self.width + norms)
+            + self.mixture_layers * routed
+            + self.layers * (2 * self.width + norms)
             + self.width
             + embeddings
         )
@@ -89,57 +112,23 @@ class ModelShape:
     @property
     def active_parameters(self) -> int:
         """Those that one token is computed with; the embedding table counts once, as the head."""
-        experts = self.layers * self.experts_per_token * 3 * self.width * self.inner
+        experts = self.mixture_layers * self.experts_per_token * 3 * self.width * self.inner
         return self.linear_parameters + experts + self.vocabulary * self.width
 
     def adapter_parameters(self, rank: int) -> int:
         """Of adapters of this rank beside every linear layer: rank x (inputs + outputs) each."""
         attention = 2 * (self.width + self.query_width) + 2 * (self.width + self.kv_width)
-        return (
-            self.layers
-            * rank
-            * (attention + (0 if self.experts else 3 * (self.width + self.inner)))
-        )
+        feed_forward_layers = self.layers if not self.experts else self.dense_layers
+        if self.shared_inner:
+            feed_forward_layers += self.mixture_layers
+        feed_forward = 3 * (feed_forward_layers * self.width + self.linear_widths)
+        return rank * (self.layers * attention + feed_forward)
 
 
-def _dense(
-    width: int, inner: int, layers: int, heads: int, *, head_dim: int = 128, tied: bool, **more: Any
-) -> ModelShape:
-    return ModelShape(
-        layers,
-        width,
-        heads,
-        more.pop("kv_heads", 8),
-        head_dim,
-        inner,
-        more.pop("vocabulary"),
-        tied,
-        masked="experts" not in more,
-        **more,
-    )
-
-
-_QWEN3: dict[str, Any] = {"vocabulary": 151_936, "head_norms": "head"}
-_LLAMA3: dict[str, Any] = {"vocabulary": 128_256}
-
+_TABLE = Path(__file__).with_name("published_models.toml")
 PUBLISHED: dict[str, ModelShape] = {
-    "Qwen/Qwen3-0.6B": _dense(1024, 3072, 28, 16, tied=True, **_QWEN3),
-    "Qwen/Qwen3-1.7B": _dense(2048, 6144, 28, 16, tied=True, **_QWEN3),
-    "Qwen/Qwen3-4B": _dense(2560, 9728, 36, 32, tied=True, **_QWEN3),
-    "Qwen/Qwen3-8B": _dense(4096, 12288, 36, 32, tied=False, **_QWEN3),
-    "Qwen/Qwen3-30B-A3B": _dense(
-        2048, 768, 48, 32, kv_heads=4, tied=False, experts=128, experts_per_token=8, **_QWEN3
-    ),
-    "HuggingFaceTB/SmolLM2-135M": _dense(
-        576, 1536, 30, 9, kv_heads=3, head_dim=64, tied=True, vocabulary=49_152
-    ),
-    "allenai/OLMoE-1B-7B-0924": ModelShape(
-        16, 2048, 16, 16, 128, 1024, 50_304, False, 64, 8, "whole"
-    ),
-    "mistralai/Mixtral-8x7B-v0.1": ModelShape(32, 4096, 32, 8, 128, 14_336, 32_000, False, 8, 2),
-    "meta-llama/Llama-3.2-1B": _dense(2048, 8192, 16, 32, head_dim=64, tied=True, **_LLAMA3),
-    "meta-llama/Llama-3.2-3B": _dense(3072, 8192, 28, 24, tied=True, **_LLAMA3),
-    "meta-llama/Llama-3.1-8B": _dense(4096, 14_336, 32, 32, tied=False, **_LLAMA3),
+    name: ModelShape(**sizes)
+    for name, sizes in tomllib.loads(_TABLE.read_text(encoding="utf-8")).items()
 }
 """From the config.json that each was published with, so that a study can be planned before anything
 is downloaded.
@@ -187,32 +176,80 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
     try:
         width = int(config["hidden_size"])
         heads = int(config["num_attention_heads"])
+        layers = int(config["num_hidden_layers"])
         experts = next((int(config[key]) for key in EXPERT_COUNTS if config.get(key)), 0)
-        inner = config.get("moe_intermediate_size") if experts else None
+        expert_width = config.get("moe_intermediate_size") if experts else None
         family = str(config.get("model_type", ""))
         return ModelShape(
-            layers=int(config["num_hidden_layers"]),
+            layers=layers,
             width=width,
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or width // heads),
-            inner=int(inner or config["intermediate_size"]),
+            head_dim=_head_dim(config, width // heads),
+            inner=int(expert_width or config["intermediate_size"]),
             vocabulary=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", family.startswith("gemma"))),
             experts=experts,
             experts_per_token=int(config.get("num_experts_per_tok") or 0),
             masked=family in MASKED
             and set(config.get("layer_types") or ["full_attention"]) == {"full_attention"},
-            head_norms=(
-                "head"
-                if family.startswith("qwen3")
-                else "whole"
-                if family.startswith("olmo")
-                else ""
-            ),
+            head_norms=_head_norms(family),
+            dense_layers=_dense_layers(config, layers) if experts else 0,
+            dense_inner=int(config["intermediate_size"]) if experts else 0,
+            shared_inner=_shared_inner(config) if experts else 0,
+            latent_attention=_latent_attention(config, width, heads),
         )
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _head_dim(config: Mapping[str, Any], usual: int) -> int:
+    if config.get("kv_lora_rank"):  # DeepSeek's head_dim is that of the rotated part alone
+        return int(config["qk_rope_head_dim"]) + int(config["qk_nope_head_dim"])
+    return int(config.get("head_dim") or usual)
+
+
+def _head_norms(family: str) -> str:
+    if family.startswith("qwen3"):
+        return "head"
+    return "whole" if family.startswith("olmo") else ""
+
+
+def _dense_layers(config: Mapping[str, Any], layers: int) -> int:
+    """How many layers of a mixture have no experts, by the keys of Qwen and of DeepSeek."""
+    only_dense = config.get("mlp_only_layers") or ()
+    first_sparse = int(config.get("first_k_dense_replace") or 0)
+    step = int(config.get("decoder_sparse_step") or 1)
+    frequency = int(config.get("moe_layer_freq") or 1)
+    sparse = [
+        layer
+        for layer in range(first_sparse, layers)
+        if layer not in only_dense and (layer + 1) % step == 0 and layer % frequency == 0
+    ]
+    return layers - len(sparse)
+
+
+def _shared_inner(config: Mapping[str, Any]) -> int:
+    """The width of the experts that every token uses, together."""
+    width = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
+    if width:
+        return int(width)
+    return int(config.get("n_shared_experts") or 0) * int(config.get("moe_intermediate_size") or 0)
+
+
+def _latent_attention(config: Mapping[str, Any], width: int, heads: int) -> int:
+    """Parameters of DeepSeek's attention in one layer; 0 in other families."""
+    latent = int(config.get("kv_lora_rank") or 0)
+    if not latent:
+        return 0
+    rotated = int(config["qk_rope_head_dim"])
+    plain = int(config["qk_nope_head_dim"])
+    value = int(config["v_head_dim"])
+    query_latent = int(config.get("q_lora_rank") or 0)
+    queries = heads * (rotated + plain)
+    query = query_latent * (width + queries) if query_latent else width * queries
+    keys_and_values = width * (latent + rotated) + latent * heads * (plain + value)
+    return query + keys_and_values + heads * value * width
 
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -245,6 +282,8 @@ class Memory:
     """Of one micro-batch, with the head's logits and the weights' casts to 16 bits."""
     optimizer_step: float
     """Temporaries of the optimizer's step."""
+    routes: float
+    """The experts that were chosen at each position of a rollout batch (routing replay)."""
     sampling: float
     """Keys and values of the responses sampled at a time, and the draw."""
     context: float
@@ -261,6 +300,7 @@ class Memory:
             + self.weights
             + self.optimizer
             + self.copies
+            + self.routes
             + max(updating, self.sampling)
         )
 
@@ -272,6 +312,7 @@ class Memory:
             "copies of the weights": self.copies,
             "gradients": self.gradients,
             "activations": self.activations,
+            "routes": self.routes,
             "sampling": self.sampling,
         }
         return ", ".join(
@@ -339,36 +380,54 @@ def estimate(
         gradients=4.0 * trained,
         activations=_activations(shape, settings) * positions + head + casts,
         optimizer_step=0.0 if eight_bit or trained >= LARGE else 4.0 * trained,
+        routes=_routes(shape, settings, length) if shape.experts else 0.0,
         sampling=rows * ((prompt_tokens + longest) * cache + float(DRAW_BYTES * shape.vocabulary)),
         context=CUDA_CONTEXT if on_gpu else process_memory(),
     )
 
 
+def _routes(shape: ModelShape, settings: Settings, length: int) -> float:
+    """Bytes of the experts' numbers (16 bits) that a rollout batch keeps.
+
+    The routers' own choice is always kept. Replay of the sampler's keeps that twice: per response,
+    and padded to a batch.
+    """
+    rollout = settings.rollout
+    copies = 3 if settings.routing_replay == "rollout" else 1
+    positions = rollout.prompts_per_step * rollout.group_size * length
+    return 2.0 * copies * positions * shape.mixture_layers * shape.experts_per_token
+
+
 def _activations(shape: ModelShape, settings: Settings) -> float:
     """Bytes per position that the backward pass keeps."""
-    layer = layer_activations(shape, settings.update.dtype)
+    dtype = settings.update.dtype
+    mixture = layer_activations(shape, dtype)
+    dense = layer_activations(shape, dtype, dense=True)
     if settings.update.gradient_checkpointing:
         # Each layer's input, and one layer at a time in full.
-        return 4.0 * shape.width * (shape.layers + 2) + layer
-    return layer * shape.layers + 8.0 * shape.width
+        return 4.0 * shape.width * (shape.layers + 2) + max(mixture, dense)
+    sparse_layers = shape.mixture_layers
+    layers = sparse_layers * mixture + (shape.layers - sparse_layers) * dense
+    return layers + 8.0 * shape.width
 
 
-def layer_activations(shape: ModelShape, dtype: str) -> float:
-    """Bytes per position that one layer keeps for its backward pass."""
+def layer_activations(shape: ModelShape, dtype: str, *, dense: bool = False) -> float:
+    """Bytes per position that one layer keeps for its backward pass: a mixture's layer with
+    experts, or its `dense` one.
+    """
     heads = shape.query_width
     keys = shape.kv_width
-    spread = shape.experts_per_token
     norms = heads + keys if shape.head_norms else 0
+    mixture = shape.experts > 0 and not dense
+    spread = shape.experts_per_token if mixture else 0
+    inner = shape.dense_inner if shape.experts else shape.inner
+    if mixture:
+        inner = shape.shared_inner
+    routed = 2 * spread * shape.width
     if dtype == "float32":
-        inner = (
-            2 * spread * shape.width + 4 * spread * shape.inner
-            if shape.experts
-            else 4 * shape.inner
-        )
-        return 4.0 * (6 * shape.width + 2 * heads + 2 * keys + 2 * norms + inner)
+        feed_forward = routed + 4 * spread * shape.inner + 4 * inner
+        return 4.0 * (6 * shape.width + 2 * heads + 2 * keys + 2 * norms + feed_forward)
     # Under autocast the residual stream and the norms stay float32, and every matrix product casts
     # its own input.
-    inner = (
-        2 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
-    )
-    return 26.0 * shape.width + 7 * (heads + 2 * keys) + 6 * norms + inner
+    feed_forward = routed + 8 * spread * shape.inner + 8 * inner
+    return 26.0 * shape.width + 7 * (heads + 2 * keys) + 6 * norms + feed_forward

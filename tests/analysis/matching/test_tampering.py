@@ -457,6 +457,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"sealed answers", "journals", "regraded", "base score"},
     ),
     "a later grade by hand": (graded_by_hand("addition/1"), {"regraded"}),
+    "a later grade by a grader that is not here": (graded_by_hand("mine/9"), {"regraded"}),
     "a later grade in the database": (
         sql(
             "INSERT INTO grades (run_id, evaluation, bench, step, problem, sample, position,"
@@ -534,10 +535,6 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
     "the day on which the study was declared": (
         study(lambda s: s.update(created="2020-01-01T00:00:00+00:00")),
         "dates",
-    ),
-    "later grades by a grader that is not here": (
-        graded_by_hand("mine/9"),
-        "a grader that is not here",
     ),
 }
 """What is done, and the words of docs/reference/checks.md that say that it cannot be seen."""

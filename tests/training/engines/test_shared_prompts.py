@@ -13,12 +13,12 @@ from gspo_lab.training.engines.native.policy import Policy, can_share, share_pro
 from gspo_lab.training.models.lora import add_adapters
 from gspo_lab.training.samplers.base import Request, Rollout
 
-FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
+FAMILIES: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
 
 
 def model_of(family: str, **more: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": 32,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -29,8 +29,7 @@ def model_of(family: str, **more: Any) -> Any:
         num_hidden_layers=2,
         pad_token_id=0,
         eos_token_id=1,
-        **sizes,
-        **FAMILIES[family],
+        **sizes | (FAMILIES | MIXTURES)[family],
         **more,
     )
     return getattr(tf, f"{family}ForCausalLM")(config).train()
@@ -55,6 +54,50 @@ def experience() -> Experience:
     return pad_rollouts(rollouts, 0, torch.device("cpu"))
 
 
+EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 16}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "Qwen2Moe": {
+        **EXPERTS,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 32,
+    },
+    "Qwen3Moe": {**EXPERTS, "head_dim": 8, "moe_intermediate_size": 16, "mlp_only_layers": [0]},
+    "Olmoe": EXPERTS,
+    "Mixtral": {"intermediate_size": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
+}
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_mixture_chooses_the_same_experts_as_in_separate_rows(family: str, replay: bool) -> None:
+    (part,) = microbatches(experience(), torch.arange(8), 10_000)
+    policy = Policy(model_of(family), temperature=0.8, dtype="float32", microbatch_tokens=10_000)
+    replayed = None
+    passes = []
+    for shares in (False, False, True):
+        policy._shares = shares
+        with torch.no_grad(), policy.forward(part, replay_BSLK=replayed) as forward:
+            passes.append(forward)
+        if replay:
+            replayed = (passes[0].natural_BSLK + 1) % 4
+    _, apart, together = passes
+    real_BS = part.attention_BS
+    assert torch.equal(together.natural_BSLK[real_BS], apart.natural_BSLK[real_BS])
+    torch.testing.assert_close(
+        together.router_entropy_BSL[real_BS], apart.router_entropy_BSL[real_BS]
+    )
+    torch.testing.assert_close(together.logp_BT, apart.logp_BT, rtol=1e-4, atol=1e-5)
+
+
+def test_routes_that_differ_within_a_prompt_are_replayed_in_separate_rows() -> None:
+    (part,) = microbatches(experience(), torch.arange(8), 10_000)
+    shared = share_prompts(part)
+    routes_BSLK = torch.zeros(8, 14, 1, 2, dtype=torch.int16)
+    assert shared.gather_routes(routes_BSLK, part.attention_BS) is not None
+    routes_BSLK[1, 3] = 1
+    assert shared.gather_routes(routes_BSLK, part.attention_BS) is None
+
+
 def passed(
     model: Any, shares: bool, budget: int = 10_000
 ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
@@ -75,12 +118,14 @@ def passed(
     return logp_NT, entropy_NT, [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MIXTURES])
 @pytest.mark.parametrize("budget", [10_000, 60])
 @pytest.mark.parametrize("adapters", [False, True])
 def test_log_probs_and_gradients_are_those_of_separate_rows(
     family: str, budget: int, adapters: bool
 ) -> None:
+    if adapters and family == "Qwen3Moe":
+        pytest.skip("peft warns of the experts, which get no adapters")
     model = model_of(family)
     if adapters:
         add_adapters(model, rank=2, alpha=4)
@@ -118,6 +163,7 @@ def test_models_that_this_is_not_known_of_are_left_alone() -> None:
     torch.manual_seed(0)
     windows = model_of("Qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=0)
     assert not can_share(windows)
+    assert not can_share(model_of("Mixtral", sliding_window=4))
     model = model_of("Llama")
     assert not Policy(model, temperature=1.0, dtype="float32", microbatch_tokens=100)._shares, (
         "too small to be worth it"

@@ -42,6 +42,36 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4},
     "Mixtral": {"intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
 }
+PARTLY: dict[str, dict[str, Any]] = {
+    "Qwen3Moe": {**FAMILIES["Qwen3Moe"], "mlp_only_layers": [0, 1, 3]},
+    "Qwen2Moe": {**ROUTED, "shared_expert_intermediate_size": 768, "decoder_sparse_step": 2},
+    "DeepseekV3": {
+        "num_key_value_heads": 8,
+        "moe_intermediate_size": 96,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 3,
+        "q_lora_rank": 64,
+        "kv_lora_rank": 32,
+        "qk_rope_head_dim": 16,
+        "qk_nope_head_dim": 32,
+        "v_head_dim": 32,
+    },
+    "Glm4Moe": {
+        "head_dim": 32,
+        "moe_intermediate_size": 96,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+    },
+}
+"""Mixtures of four layers, some of them dense, or with shared experts."""
 POSITIONS = 512
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -69,6 +99,34 @@ def test_parameters_are_counted_to_the_last_one(family: str) -> None:
     assert shape(family).adapter_parameters(3) == sum(
         p.numel() for p in model.parameters() if p.requires_grad
     )
+
+
+@pytest.mark.parametrize("family", PARTLY)
+def test_dense_layers_and_shared_experts_of_a_mixture_are_counted(family: str) -> None:
+    torch.manual_seed(0)
+    settings = {**BASE, **PARTLY[family], "num_hidden_layers": 4}
+    config = getattr(tf, f"{family}Config")(**settings)
+    model = getattr(tf, f"{family}ForCausalLM")(config).train()
+    shape = shape_of(json.loads(config.to_json_string(use_diff=False)))
+    assert shape is not None
+    parameters = sum(p.numel() for p in model.parameters())
+    assert shape.parameters == pytest.approx(parameters, rel=0.01)
+    sparse = shape.mixture_layers * layer_activations(shape, "float32")
+    dense = shape.dense_layers * layer_activations(shape, "float32", dense=True)
+    embedded = 4 * BASE["hidden_size"]
+    estimated = sparse + dense + embedded
+    assert estimated == pytest.approx(kept(model, "float32") / POSITIONS, rel=0.15)
+
+
+def test_routes_that_replay_keeps_are_a_part_of_their_own(tmp_path: Path) -> None:
+    """32 prompts x 8 responses x 1,200 positions x 48 layers x 8 experts x 2 bytes."""
+    mixture = PUBLISHED["Qwen/Qwen3-30B-A3B"]
+    tokens: dict[str, Any] = {"prompt_tokens": 200, "response_tokens": 1000}
+    once = 256 * 1200 * 48 * 8 * 2
+    for replay, copies in (("none", 1), ("old-policy", 1), ("rollout", 3)):
+        chosen = settings(tmp_path, f"routing_replay={replay}")
+        assert estimate(mixture, chosen, **tokens).routes == copies * once
+    assert estimate(SMALL, settings(tmp_path), **tokens).routes == 0
 
 
 @every_family

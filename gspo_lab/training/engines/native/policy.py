@@ -39,13 +39,30 @@ LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class SharedPrompts:
-    """What a model is fed, and where in it each target is predicted:
-
-    `place_BT` indexes the flattened [G x C].
-    """
+    """What a model is fed: G rows of C columns, for B rows of S input positions."""
 
     inputs: dict[str, Tensor]
-    place_BT: Tensor
+    place_BS: Tensor
+    """Where each input position lies in the flattened [G x C]; padding lies anywhere in it."""
+
+    def spread(self, values_GC: Tensor) -> Tensor:
+        """[G, C, ...] of what is fed as [B, S, ...] of the separate rows."""
+        return values_GC.flatten(0, 1)[self.place_BS]
+
+    def gather_routes(self, routes_BSLK: Tensor, real_BS: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The routes of separate rows as [G, C, L, K], with the mask [G, C] of those there.
+
+        None where rows with one prompt have other routes in it.
+        """
+        shape = self.inputs["input_ids"].shape
+        routes_NLK = routes_BSLK.new_zeros(shape.numel(), *routes_BSLK.shape[2:])
+        mask_N = torch.zeros(shape.numel(), dtype=torch.bool, device=routes_BSLK.device)
+        place_M = self.place_BS[real_BS]
+        routes_NLK[place_M] = routes_BSLK[real_BS]
+        mask_N[place_M] = True
+        if not torch.equal(routes_NLK[place_M], routes_BSLK[real_BS]):
+            return None
+        return routes_NLK.view(*shape, *routes_BSLK.shape[2:]), mask_N.view(shape)
 
 
 def can_share(model: Any) -> bool:
@@ -59,6 +76,7 @@ def can_share(model: Any) -> bool:
         and config.model_type in MASKED
         and config._attn_implementation == "sdpa"
         and layers == {"full_attention"}
+        and not (config.model_type == "mixtral" and config.sliding_window)
     )
 
 
@@ -112,9 +130,9 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     seen_GCC |= torch.eye(C, dtype=torch.bool, device=device)
     inputs = {"input_ids": ids_GC, "attention_mask": seen_GCC[:, None], "position_ids": position_GC}
     start_B1 = (group_B * C)[:, None]
-    # The prompt's last token predicts a response's first one, each fed token the next.
-    place_BT = torch.cat([start_B1 + P - 1, start_B1 + column_BR], dim=1)
-    return SharedPrompts(inputs, place_BT)
+    prompt_column_BP = torch.arange(P, device=device).expand(B, P)
+    place_BS = start_B1 + torch.cat([prompt_column_BP, column_BR], dim=1)
+    return SharedPrompts(inputs, place_BS.clamp(max=G * C - 1))
 
 
 @dataclass(slots=True)
@@ -161,9 +179,7 @@ class Policy:
         self.microbatch_tokens = microbatch_tokens
         self._dtype = dtype
         self._float32_head = float32_head and dtype != "float32"
-        self._shares = (
-            self.routers is None and heavy(model) and plain_head(model) and can_share(model)
-        )
+        self._shares = heavy(model) and plain_head(model) and can_share(model)
 
     @contextmanager
     def forward(
@@ -177,36 +193,44 @@ class Policy:
         """A context in which the routes are replayed. The backward pass belongs inside: gradient
         checkpointing computes the forward pass again there."""
         shared = share_prompts(part) if self._shares else None
-        with self._tap(part, replay_BSLK) as routes:
+        replay = None if replay_BSLK is None else (replay_BSLK, part.attention_BS)
+        if shared is not None and replay_BSLK is not None:
+            replay = shared.gather_routes(replay_BSLK, part.attention_BS)
+            if replay is None:
+                shared = None
+                replay = (replay_BSLK, part.attention_BS)
+        inputs = part.inputs if shared is None else shared.inputs
+        with self._tap(inputs, replay) as routes:
             with computing_in(self._dtype, self.model.device.type):
                 forward = Forward(
                     *token_logprobs(
                         self.model,
-                        part.inputs if shared is None else shared.inputs,
+                        inputs,
                         part.target_BT,
                         part.mask_BT,
                         temperature=self.temperature,
                         entropy=entropy,
                         logit_gradient=logit_gradient,
-                        place_BT=None if shared is None else shared.place_BT,
+                        place_BT=None if shared is None else shared.place_BS[:, -part.length :],
                         float32_head=self._float32_head,
                     )
                 )
             if routes is not None:
-                forward.natural_BSLK, forward.router_entropy_BSL = (
-                    routes.natural_BSLK,
-                    routes.entropy_BSL,
-                )
+                forward.natural_BSLK = routes.natural_BSLK
+                forward.router_entropy_BSL = routes.entropy_BSL
+                if shared is not None:
+                    forward.natural_BSLK = shared.spread(routes.natural_BSLK)
+                    forward.router_entropy_BSL = shared.spread(routes.entropy_BSL)
             yield forward
             if routes is not None:
                 forward.seconds_replay = routes.seconds_replay
 
-    def _tap(self, part: Microbatch, replay_BSLK: Tensor | None) -> Any:
+    def _tap(self, inputs: dict[str, Tensor], replay: tuple[Tensor, Tensor] | None) -> Any:
         if self.routers is None:
             return nullcontext()
-        mask_BS = None if replay_BSLK is None else part.attention_BS
+        replay_BSLK, mask_BS = (None, None) if replay is None else replay
         return self.routers.tap(
-            *part.input_BS.shape, replay_BSLK=replay_BSLK, replay_mask_BS=mask_BS
+            *inputs["input_ids"].shape, replay_BSLK=replay_BSLK, replay_mask_BS=mask_BS
         )
 
     @torch.no_grad()
