@@ -77,7 +77,7 @@ PANELS = {
     "Read": {"report": "run", "show": "read", "claims": "read"},
     "Verify": {"certify": "verify", "compare": "verify"},
     "Exchange": {"import": "exchange", "export": "exchange"},
-    "Maintain": {"records": "records", "engines": "engines"},
+    "Maintain": {"records": "records", "engines": "engines", "upcycle": "upcycle"},
 }
 """The commands in the order of help, each with its file here, which has a function of its name and
 its EXAMPLES.

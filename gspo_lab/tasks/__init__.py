@@ -42,7 +42,10 @@ BENCHMARKS = {
 }
 """Published benchmarks: tasks whose problems come from files (docs/reference/benchmarks.md)."""
 
-KNOWN = TASKS | BENCHMARKS
+GYM = "reasoning_gym"
+"""`reasoning_gym:NAME` is a task of the package reasoning-gym."""
+
+KNOWN = TASKS | BENCHMARKS | {GYM: "gspo_lab.tasks.reasoning_gym:ReasoningGym"}
 
 WORDS = "words"
 """The option of built-in tasks that turns questions into sentences."""
@@ -180,6 +183,9 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and
     all options.
     """
+    package, colon, dataset = name.partition(":")
+    if package == GYM:
+        return GYM, {**options, "dataset": dataset} if colon else dict(options)
     stem, dash, _ = name.partition("-")
     if not dash or stem not in BENCHMARKS:
         return name, dict(options)

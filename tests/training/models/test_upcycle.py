@@ -1,0 +1,118 @@
+"""A mixture that is made of a dense model computes what that does, until noise is added."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from calling import gspo_lab
+
+from gspo_lab.common.errors import LabError
+from gspo_lab.training.models import upcycle as upcycling
+from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
+from gspo_lab.training.models.load import load_model
+from gspo_lab.training.models.routing import Routers
+from gspo_lab.training.models.upcycle import Upcycling, upcycle
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "pad_token_id": PAD_ID,
+    "eos_token_id": EOS_ID,
+    "bos_token_id": None,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+
+
+def dense(folder: Path, family: str, **more: Any) -> str:
+    torch.manual_seed(0)
+    config = getattr(tf, f"{family}Config")(**SIZES, **more)
+    model = getattr(tf, f"{family}ForCausalLM")(config)
+    for parameter in model.parameters():  # biases and norms of a new model are 0 and 1
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("dense_family", "more", "family", "layers"),
+    [
+        ("Llama", {}, "mixtral", ()),
+        ("Llama", {}, "qwen2_moe", (1, 2)),
+        ("Llama", {"tie_word_embeddings": True}, None, ()),
+        ("Qwen2", {}, "qwen2_moe", (0,)),
+        ("Qwen3", {"head_dim": 16}, "qwen3_moe", (2,)),
+    ],
+)
+def test_without_noise_the_mixture_is_the_dense_model(
+    tmp_path: Path, dense_family: str, more: dict[str, Any], family: str, layers: tuple[int, ...]
+) -> None:
+    source = dense(tmp_path / "dense", dense_family, **more)
+    settings = Upcycling(experts=3, top_k=2, layers=layers, noise=0.0, family=family)
+    result = upcycle(source, tmp_path / "moe", settings)
+    assert result.difference < 1e-4
+    assert abs(result.kl) < 1e-5
+    original, tokenizer = load_model(source, dtype="float32", device="cpu")
+    mixture, _ = load_model(str(tmp_path / "moe"), dtype="float32", device="cpu")
+    routers = Routers.of(mixture)
+    assert routers is not None
+    assert (routers.layers, routers.experts, routers.top_k) == (len(layers) or 3, 3, 2)
+    ids = tokenizer("7 + 8 = 15", return_tensors="pt").input_ids
+    torch.testing.assert_close(mixture(ids).logits, original(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_noise_makes_the_experts_differ(tmp_path: Path) -> None:
+    source = dense(tmp_path / "dense", "Llama")
+    result = upcycle(source, tmp_path / "moe", Upcycling(noise=0.5))
+    again = upcycle(source, tmp_path / "again", Upcycling(noise=0.5))
+    assert result.kl > 1e-6
+    assert result == again
+    manifest = json.loads((tmp_path / "moe" / "upcycled.json").read_text())
+    assert (manifest["experts"], manifest["kl"]) == (4, result.kl)
+    weights = (tmp_path / "moe" / "model.safetensors").read_bytes()
+    assert weights == (tmp_path / "again" / "model.safetensors").read_bytes()
+
+
+def test_a_mixture_that_differs_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = dense(tmp_path / "dense", "Llama")
+    monkeypatch.setattr(upcycling, "MAX_DIFFERENCE", 0.0)
+    with pytest.raises(LabError, match="and 0 is allowed: nothing was saved"):
+        upcycle(source, tmp_path / "moe", Upcycling())
+    assert not (tmp_path / "moe").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Upcycling(family="qwen3_moe"), "a 'llama' model cannot become a 'qwen3_moe'; use qwen2"),
+        (Upcycling(layers=(2, 3)), r"layers \(2, 3\): the model has layers 0 to 2"),
+        (Upcycling(layers=(1,), family="mixtral"), "a Mixtral has experts in every layer"),
+        (Upcycling(experts=2, top_k=3), "use at least 2 experts, and 1 to all of them"),
+        (Upcycling(experts=1, top_k=1), "use at least 2 experts"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line(tmp_path: Path, settings: Upcycling, message: str) -> None:
+    source = dense(tmp_path / "dense", "Llama")
+    with pytest.raises(LabError, match=message):
+        upcycle(source, tmp_path / "moe", settings)
+
+
+def test_the_command_says_what_the_result_is(tmp_path: Path) -> None:
+    source = dense(tmp_path / "dense", "Llama")
+    done = gspo_lab("upcycle", source, tmp_path / "moe", "--layers", "1-2")
+    assert done.code == 0
+    assert "is not a trained mixture" in " ".join(done.out.split())
+    refused = gspo_lab("upcycle", source, tmp_path / "moe")
+    assert (refused.code, refused.out) == (2, "")
+    assert "exists already; name another folder" in refused.err
+    refused = gspo_lab("upcycle", "tiny-qwen3-moe", tmp_path / "other")
+    assert "is of the family 'qwen3_moe'; upcycling knows llama, qwen2, qwen3" in refused.err
