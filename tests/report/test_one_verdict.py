@@ -142,11 +142,11 @@ def verdict_on(differences: Sequence[Sequence[float]]) -> list[Comparison]:
 
 
 def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
-    """p = .0299 (t = 3.3 on 4 degrees) alone excludes 0 and does not pass .05 / 3: the fact must be
-    the wider one.
+    """p = .0293 (t = 2.6 / sqrt(5/6) on 6 degrees) alone excludes 0 and does not pass .05 / 3:
+    the fact must be the wider one.
     """
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
-    first, *rest = verdict_on([pattern + 3.3 / np.sqrt(5), pattern, pattern + 0.1])
+    first, *rest = verdict_on([pattern + 2.6 / np.sqrt(5), pattern, pattern + 0.1])
     assert (first.word, first.paired.low is not None and first.paired.low > 0) == (
         "inconclusive",
         True,

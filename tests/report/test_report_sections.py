@@ -317,21 +317,21 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
 
 
 def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> None:
-    # sd 1 and n = 5: t = mean * sqrt 5; of p = .0161 (t = 4) and .0039 (t = 6) the smaller is held
-    # against .05 / 2.
+    # Three arms whose noise is one pattern: 2 MS = 2/3, s~^2 = 8/9 on 6 degrees of freedom. The
+    # smaller p (t = 6) is held against .05 / 2.
     pattern = np.array([-2, -1, 0, 1, 2]) / 2.5**0.5
     arms = [
         Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name))
         for name, t in (("b", 6.0), ("c", 4.0))
     ]
     first, second = decide_all(arms, Rule(1.0))
-    # t(4) at .9875 is 3.4954: 6 / sqrt 5 -+ 3.4954 / sqrt 5.
+    # t(6) at .9875 is 2.9687: 6 / sqrt 5 -+ 2.9687 sqrt(8/9) / sqrt 5.
     assert (
-        "(95 % interval +1.44 to +3.92), interval of the verdict +1.12 to +4.25 (97.5 %)"
+        "(95 % interval +1.65 to +3.71), interval of the verdict +1.43 to +3.93 (97.5 %)"
         in numbers(first)
     )
     assert "of the verdict" not in numbers(second)
-    assert summary(first)["rests_on"] == pytest.approx([1.1201, 4.2465], abs=1e-3)
+    assert summary(first)["rests_on"] == pytest.approx([1.4316, 3.9350], abs=1e-3)
     data = to_json(summary(first))
     assert (data["looks"], data["arms_judged_together"]) == ([], 2)
 

@@ -19,6 +19,7 @@ from gspo_lab.analysis.readings import Seeds, Source, average, once
 from gspo_lab.analysis.readings.answers import answers_variance, counts_by_problem
 from gspo_lab.analysis.readings.runs import decided, not_counted
 from gspo_lab.analysis.stats.levels import first_resolving
+from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.reason import Reason
@@ -463,24 +464,27 @@ def _contrast(
 
     def weighed(wrong: bool) -> Comparison:
         finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
-        whole = [
+        complete = [
             seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)
         ]
-        first = [
-            sum((weight * (finals[arm, seed] or 0.0) for arm, weight in negative.items()))
-            for seed in whole
-        ]
-        second = [
-            sum((weight * (finals[arm, seed] or 0.0) for arm, weight in positive.items()))
-            for seed in whole
-        ]
-        variance = answers_variance(source, signed, whole, counted_wrong=wrong)
-        why = (
-            barred[0]
-            if barred
-            else (_incomplete(running, whole, seeds),) * (len(whole) < len(seeds))
+        by_arm = {arm: [finals[arm, seed] or 0.0 for seed in complete] for arm in weights}
+        first = _weighted_sums(negative, by_arm)
+        second = _weighted_sums(positive, by_arm)
+        if barred:
+            why = barred[0]
+        elif len(complete) < len(seeds):
+            why = (_incomplete(running, complete, seeds),)
+        else:
+            why = ()
+        scores = Scores(
+            first,
+            second,
+            labels,
+            answers_variance(source, signed, complete, counted_wrong=wrong),
+            contrast_variance(list(by_arm.values()), [signed[arm] for arm in by_arm]),
+            withheld_because=why,
+            unproven=unproven,
         )
-        scores = Scores(first, second, labels, variance, withheld_because=why, unproven=unproven)
         return replace(decide_all([scores], rule)[0], question="contrast")
 
     judged = weighed(False)
@@ -490,6 +494,14 @@ def _contrast(
         why = _ungraded_answers_decide(counts, judged, wrong)
         return replace(judged, word="no verdict", reasons=(why,))
     return judged
+
+
+def _weighted_sums(
+    weights: Mapping[str, float], scores: Mapping[str, Sequence[float]]
+) -> list[float]:
+    """Seed by seed the weighted sum of the arms' scores."""
+    by_arm = [[weight * score for score in scores[arm]] for arm, weight in weights.items()]
+    return [sum(of_seed) for of_seed in zip(*by_arm, strict=True)]
 
 
 def _of_other_steps(

@@ -157,7 +157,7 @@ class Executions:
         known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
         estimates = [paired.estimate or 0.0 for paired in known]
         ses = [paired.se or 0.0 for paired in known]
-        return welch_p(estimates, ses, [paired.n for paired in known])
+        return welch_p(estimates, ses, [paired.df or 1.0 for paired in known])
 
     @staticmethod
     def _clusters(arm: str, executions: Sequence[Execution]) -> list[SeedCluster]:

@@ -7,13 +7,13 @@ is what keeps its promise; `calibration.py` measures that on this very code.
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, share
+from gspo_lab.analysis.stats.moderated import PLAIN, VarianceEstimate, VarianceRule
 
 LEAST_SEEDS = 3
 """Below this there is no interval: dots only."""
@@ -32,9 +32,9 @@ class PairedT:
     """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where
     `reason` says why.
 
-    `sd` is what the pairs showed; `items_sd`, where it is known, what finitely many answers to the
-    benchmark's problems alone would let them show. The interval is built from the larger of the
-    two, `spread`.
+    `sd` is what the pairs showed. `pooled_sd` is the estimate by all arms of the study, where
+    `variance_rule` has one (`moderated.py`). `items_sd`, where it is known, is what finitely many
+    answers to the benchmark's problems alone would let the pairs show.
     """
 
     n: int
@@ -49,11 +49,20 @@ class PairedT:
     p: float | None = None
     reason: str | None = None
     items_sd: float | None = None
+    pooled_sd: float | None = None
+    variance_rule: VarianceRule = PLAIN
+
+    @property
+    def estimated_sd(self) -> float | None:
+        """Standard deviation of a pair's difference by the scores: `pooled_sd`, else `sd`."""
+        return self.sd if self.pooled_sd is None else self.pooled_sd
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation of a pair's difference that the interval is built from."""
-        return None if self.sd is None else max(self.sd, self.items_sd or 0.0)
+        """Standard deviation of a pair's difference that the interval is built from: that of the
+        scores, at least that of the answers."""
+        sd = self.estimated_sd
+        return None if sd is None else max(sd, self.items_sd or 0.0)
 
     @property
     def seed_sd(self) -> float | None:
@@ -101,41 +110,50 @@ def paired_t(
     *,
     scale: float = 0.0,
     items_variance: float | None = None,
+    estimated: VarianceEstimate | None = None,
 ) -> PairedT:
     """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s =
     max(sd(d), items' sd).
 
     `items_variance` is the variance of one d due to finitely many answers; None: unknown. With few
-    seeds sd(d) is often far below it by chance, and the interval would be too narrow. `scale` is
+    seeds sd(d) is often far below it by chance, and the interval would be too narrow. `estimated`
+    replaces sd(d) and its degrees of freedom by an estimate from all arms of the study. `scale` is
     the size of the subtracted scores, so that rounding does not count as variance. Without any
-    spread there is no interval: the reason is "identical scores" if all d are 0, and another one if
-    all d are equal.
+    spread of d there is no interval: the reason is "identical scores" if all d are 0, and another
+    one if all d are equal.
     """
     d = finite(differences, "differences")
     share(alpha, "alpha")
     n = len(d)
-    estimate = float(d.mean()) if n else math.nan
-    known = partial(PairedT, n, estimate if n else None, tuple(d.tolist()), alpha)
-    too_few = (
-        f"{n} pair{'s' if n > 1 else ''} of runs; an interval needs {LEAST_SEEDS}"
-        if n
-        else "no pairs of runs"
-    )
+    if n == 0:
+        return PairedT(0, None, (), alpha, reason="no pairs of runs")
+    estimate = float(d.mean())
+    plural = "s" if n > 1 else ""
+    too_few = f"{n} pair{plural} of runs; an interval needs {LEAST_SEEDS}"
+    result = PairedT(n, estimate, tuple(d.tolist()), alpha)
     if n < 2:
-        return known(reason=too_few)
+        return replace(result, reason=too_few)
+    rule = PLAIN if estimated is None else estimated.rule
     sd = math.sqrt(float(((d - estimate) ** 2).sum()) / (n - 1))
     items_sd = None if items_variance is None else math.sqrt(items_variance)
     rounding = ROUNDING * max(float(np.abs(d).max()), scale)
     sd = 0.0 if sd <= rounding else sd
-    spread = max(sd, items_sd or 0.0)
-    se = 0.0 if spread <= rounding else spread / math.sqrt(n)
-    known = partial(known, se=se, df=n - 1.0, items_sd=items_sd)
-    if not se:
-        return known(sd=0.0, reason=IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE)
+    result = replace(
+        result,
+        sd=sd,
+        items_sd=items_sd,
+        df=rule.degrees(n),
+        pooled_sd=None if estimated is None else estimated.sd,
+        variance_rule=rule,
+    )
+    if max(sd, items_sd or 0.0) <= rounding:
+        same = IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE
+        return replace(result, sd=0.0, se=0.0, reason=same)
+    se = (result.spread or 0.0) / math.sqrt(n)
     if n < LEAST_SEEDS:
-        return known(sd=sd, reason=too_few)
-    low, high, p = t_interval(estimate, se, n - 1.0, alpha)
-    return known(sd=sd, low=low, high=high, p=p)
+        return replace(result, se=se, reason=too_few)
+    low, high, p = t_interval(estimate, se, rule.degrees(n), alpha)
+    return replace(result, se=se, low=low, high=high, p=p)
 
 
 def paired_scores(
@@ -145,6 +163,7 @@ def paired_scores(
     labels: tuple[str, str] = ("first arm", "second arm"),
     *,
     items_variance: float | None = None,
+    estimated: VarianceEstimate | None = None,
 ) -> PairedT:
     """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the
     scale.
@@ -153,7 +172,7 @@ def paired_scores(
     b = finite(second, labels[1])
     same_length(a, b, f"{labels[0]} and {labels[1]}")
     scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
-    return paired_t(b - a, alpha, scale=scale, items_variance=items_variance)
+    return paired_t(b - a, alpha, scale=scale, items_variance=items_variance, estimated=estimated)
 
 
 def t_interval(estimate: float, se: float, df: float, alpha: float) -> tuple[float, float, float]:

@@ -1,6 +1,7 @@
 """What a number of seeds can show, before compute is spent and beside every "inconclusive".
 
 All factors are in units of sd, the standard deviation of the per-seed difference between two arms.
+`rule` says which arms estimate that sd from the scores; by default the two of the pair.
 """
 
 import math
@@ -12,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import Floats, share
+from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, t_quantile
 from gspo_lab.common.errors import LabError
 
@@ -39,19 +41,22 @@ _SHARES = (_NODES + 1) / 2
 _WEIGHTS = _WEIGHTS / 2
 
 
-def detection_chance(n: int, effect: float, alpha: float = 0.05) -> float:
-    """The chance that the paired t on `n` seeds finds a true difference of `effect` sd of a pair's
+def detection_chance(
+    n: int, effect: float, alpha: float = 0.05, rule: VarianceRule = PLAIN
+) -> float:
+    """The chance that the t test on `n` seeds finds a true difference of `effect` sd of a pair's
     difference.
 
-    P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a normal mean beyond t s,
-    averaged over s; scipy's own nctdtr gives NaN in the far tail.
+    Of the paired t it is P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a
+    normal mean beyond t s, averaged over s; scipy's own nctdtr gives NaN in the far tail.
     """
-    return _detected(effect * math.sqrt(n), _reach(n, alpha))
+    return _detected(effect * math.sqrt(n), _reach(n, alpha, rule))
 
 
-def _reach(n: int, alpha: float) -> Floats:
+def _reach(n: int, alpha: float, rule: VarianceRule) -> Floats:
     _check(n, alpha)
-    return t_quantile(n - 1, 1 - alpha / 2) * _sd_quantiles(n, _SHARES)
+    critical = t_quantile(rule.degrees(n), 1 - alpha / 2)
+    return critical * _sd_quantiles(rule.sampled_degrees(n), _SHARES)
 
 
 def _detected(shift: float, reach: Floats) -> float:
@@ -59,68 +64,83 @@ def _detected(shift: float, reach: Floats) -> float:
 
 
 @lru_cache(maxsize=4096)
-def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Smallest effect, in sd, that the paired t on `n` seeds detects with chance `power`; from the
+def detectable_factor(
+    n: int, alpha: float = 0.05, power: float = 0.8, rule: VarianceRule = PLAIN
+) -> float:
+    """Smallest effect, in sd, that the t test on `n` seeds detects with chance `power`; from the
     noncentral t.
 
-    Solves detection_chance = power: 3.26, 2.13, 1.68 at n = 3, 4, 5.
+    Solves detection_chance = power: 3.26, 2.13, 1.68 at n = 3, 4, 5 for a pair of arms.
     """
-    reach = _reach(n, alpha)
+    reach = _reach(n, alpha, rule)
     _check(n, alpha, power)
     return _root(lambda shift: power - _detected(shift, reach), tolerance=1e-10) / math.sqrt(n)
 
 
 @lru_cache(maxsize=4096)
-def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
+def equivalence_factor(
+    n: int, alpha: float = 0.05, power: float = 0.8, rule: VarianceRule = PLAIN
+) -> float:
     """Smallest margin, in sd, inside which the whole 1 - alpha interval falls with chance `power`
     when nothing differs.
 
     Mean and sd of normal differences are independent, so the chance is E over s of
-    2 Phi((m - t s / sqrt(n)) sqrt(n)) - 1 where that is positive, s^2 ~ chi2_{n-1} / (n-1);
-    integrated by Gauss-Legendre over the quantiles of s.
+    2 Phi((m - t s / sqrt(n)) sqrt(n)) - 1 where that is positive, s^2 ~ chi2_f / f with the rule's
+    f degrees of freedom; integrated by Gauss-Legendre over the quantiles of s.
     """
     _check(n, alpha, power)
-    critical = t_quantile(n - 1, 1 - alpha / 2)
-    return _root(lambda margin: power - _equivalence_chance(n, margin, critical), tolerance=1e-8)
+    critical = t_quantile(rule.degrees(n), 1 - alpha / 2)
+    degrees = rule.sampled_degrees(n)
+    return _root(
+        lambda margin: power - _equivalence_chance(n, degrees, margin, critical), tolerance=1e-8
+    )
 
 
-def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
+def seeds_needed(
+    sd: float,
+    effect: float,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    rule: VarianceRule = PLAIN,
+) -> int | None:
     """Fewest seeds, 3 at least, that detect a true difference of `effect` with chance `power`; None
     past MOST_SEEDS.
     """
-    return _fewest_seeds(detectable_factor, sd, effect, alpha, power)
+    return _fewest_seeds(lambda n: detectable_factor(n, alpha, power, rule), sd, effect)
 
 
 def seeds_for_equivalence(
-    sd: float, margin: float, alpha: float = 0.05, power: float = 0.8
+    sd: float,
+    margin: float,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    rule: VarianceRule = PLAIN,
 ) -> int | None:
     """Fewest seeds, 5 at least, that show equivalence within `margin` with chance `power` when
     nothing differs.
     """
-    enough = _fewest_seeds(equivalence_factor, sd, margin, alpha, power)
+    enough = _fewest_seeds(lambda n: equivalence_factor(n, alpha, power, rule), sd, margin)
     return None if enough is None else max(enough, LEAST_FOR_EQUIVALENCE)
 
 
-def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Where the true sd lies, by chi-square: sd sqrt((n - 1) / q) at both quantiles; .52 to 6.3
-    times sd at n = 3.
+def sd_range(sd: float, degrees: float, level: float = 0.95) -> tuple[float, float]:
+    """Where the true sd lies, by chi-square with these degrees of freedom: sd sqrt(f / q) at both
+    quantiles; .52 to 6.3 times sd with 2 degrees, those of 3 seeds.
     """
-    low, high = _middle_of_sd(n, level)
+    low, high = _middle_of_sd(degrees, level)
     return sd / low, sd / high
 
 
 @lru_cache(maxsize=1024)
-def _middle_of_sd(n: int, level: float) -> tuple[float, float]:
-    if n < 2:
-        raise LabError(f"{n} seeds show no spread; use 2 or more")
+def _middle_of_sd(degrees: float, level: float) -> tuple[float, float]:
+    if degrees <= 0:
+        raise LabError("one seed shows no spread; use 2 or more")
     tail = (1 - share(level, "level")) / 2
-    high, low = _sd_quantiles(n, np.array([tail, 1 - tail])).tolist()
+    high, low = _sd_quantiles(degrees, np.array([tail, 1 - tail])).tolist()
     return low, high
 
 
-def _fewest_seeds(
-    factor: Callable[[int, float, float], float], sd: float, goal: float, alpha: float, power: float
-) -> int | None:
+def _fewest_seeds(factor: Callable[[int], float], sd: float, goal: float) -> int | None:
     """By bisection: the factor falls with n."""
     if sd < 0 or goal <= 0:
         raise LabError(
@@ -128,24 +148,26 @@ def _fewest_seeds(
             " are needed"
         )
     tried = range(LEAST_SEEDS, MOST_SEEDS + 1)
-    place = bisect_left(tried, True, key=lambda n: factor(n, alpha, power) * sd <= goal)
+    place = bisect_left(tried, True, key=lambda n: factor(n) * sd <= goal)
     return tried[place] if place < len(tried) else None
 
 
-def _equivalence_chance(n: int, margin: float, critical: float) -> float:
+def _equivalence_chance(n: int, degrees: float, margin: float, critical: float) -> float:
     widest = margin * math.sqrt(n) / critical
-    reach = float(special.gammainc((n - 1) / 2, (n - 1) * widest**2 / 2))
+    reach = float(special.gammainc(degrees / 2, degrees * widest**2 / 2))
     if reach == 0:
         return 0.0
-    s = _sd_quantiles(n, reach * _SHARES)
+    s = _sd_quantiles(degrees, reach * _SHARES)
     inside = 2 * special.ndtr(margin * math.sqrt(n) - critical * s) - 1
     return float((_WEIGHTS * inside).sum()) * reach
 
 
-def _sd_quantiles(n: int, levels: Floats) -> Floats:
-    """Quantiles of an sd observed on n seeds when the true one is 1: sqrt(chi2_{n-1} / (n-1))."""
+def _sd_quantiles(degrees: float, levels: Floats) -> Floats:
+    """Quantiles of an observed sd when the true one is 1: sqrt(chi2_f / f) with f degrees of
+    freedom.
+    """
     return np.asarray(
-        np.sqrt(2 * special.gammaincinv((n - 1) / 2, levels) / (n - 1)), dtype=np.float64
+        np.sqrt(2 * special.gammaincinv(degrees / 2, levels) / degrees), dtype=np.float64
     )
 
 

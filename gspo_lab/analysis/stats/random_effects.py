@@ -159,12 +159,11 @@ def _paule_mandel(y: Floats, variances: Floats) -> float:
 
 
 def welch_p(
-    estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]
+    estimates: Sequence[float], ses: Sequence[float], degrees: Sequence[float]
 ) -> float | None:
-    """p of executions of `counts` pairs that differ this much if all estimate the same (Welch
-    1951); None below two.
+    """p of executions that differ this much if all estimate the same (Welch 1951); None below two.
 
-    Of two executions it is Welch's t test.
+    `degrees` are those of each standard error. Of two executions it is Welch's t test.
     """
     y = finite(estimates, "estimates")
     se = finite(ses, "standard errors")
@@ -173,7 +172,7 @@ def welch_p(
         return None
     weights = 1 / se**2
     around = y - (weights * y).sum() / weights.sum()
-    vague = float(((1 - weights / weights.sum()) ** 2 / (np.asarray(counts) - 1)).sum())
+    vague = float(((1 - weights / weights.sum()) ** 2 / np.asarray(degrees)).sum())
     f = (weights * around**2).sum() / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * vague)
     return float(special.fdtrc(k - 1, (k**2 - 1) / (3 * vague), f))
 

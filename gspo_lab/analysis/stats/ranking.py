@@ -1,6 +1,7 @@
 """Ranks of three arms or more by their scores, each with the interval of its true rank.
 
-Each pair of arms is compared by a paired t, all pairs together by Holm's rule. An arm's rank
+Each pair of arms is compared by a t test whose variance all arms estimate (`moderated.py`), all
+pairs together by Holm's rule. An arm's rank
 interval starts below the arms shown to be better and ends above the arms shown to be worse. The
 chance that any true rank lies outside of its interval is about alpha (Mogstad, Romano, Shaikh and
 Wilhelm 2024, "Inference for Ranks"). They resample; Holm's rule replaces that, because resampled
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.analysis.stats.levels import step_down
+from gspo_lab.analysis.stats.moderated import moderated_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, paired_scores
 from gspo_lab.common.text import listed
 
@@ -88,8 +90,16 @@ def ranking(
     at an alpha of their own: a place never contradicts one.
     """
     pairs = list(combinations(scores, 2))
+    scores_AS = np.array(list(scores.values()), dtype=np.float64)
+    row = {arm: place for place, arm in enumerate(scores)}
     compared = [
-        paired_scores(scores[a], scores[b], alpha, items_variance=items_variance(a, b))
+        paired_scores(
+            scores[a],
+            scores[b],
+            alpha,
+            items_variance=items_variance(a, b),
+            estimated=moderated_variance(scores_AS, row[a], row[b]),
+        )
         for a, b in pairs
     ]
     ahead = dict.fromkeys(scores, 0)

@@ -6,13 +6,15 @@ of simulated studies.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from gspo_lab.analysis.stats.levels import HolmStep, fixed_sequence, nominal_level, step_down
+from gspo_lab.analysis.stats.moderated import VarianceEstimate, moderated_variance
 from gspo_lab.analysis.stats.paired import (
     LEAST_SEEDS,
     PairedT,
@@ -190,15 +192,17 @@ class Scores:
     same order of seeds.
 
     `items_variance` is the variance of one pair's difference due to the answers
-    (`two_way.items_variance`). `collapsed` and `unstable` are (k, n) per arm: k of n judged runs
-    collapsed, or were unstable in any way; None: unknown. `withheld_because` withholds the verdict.
-    `unproven` names proofs of matching that some runs lack.
+    (`paired.items_variance`). `estimated` is the variance of a contrast by all of its arms; of
+    several arms `decide_all` estimates it. `collapsed` and `unstable` are (k, n) per arm: k of n
+    judged runs collapsed, or were unstable in any way; None: unknown. `withheld_because` withholds
+    the verdict. `unproven` names proofs of matching that some runs lack.
     """
 
     first: ArrayLike
     second: ArrayLike
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
+    estimated: VarianceEstimate | None = None
     collapsed: tuple[tuple[int, int], tuple[int, int]] | None = None
     unstable: tuple[tuple[int, int], tuple[int, int]] | None = None
     withheld_because: tuple[Reason, ...] = ()
@@ -251,18 +255,14 @@ class Comparison(Verdict):
     def seeds_for_margin(self) -> int | None:
         """Seeds in all that would detect a true difference as large as the margin at the observed
         spread; None: unknown."""
-        sd = self.paired.spread
-        return seeds_needed(sd, self.margin, self._planned, self.rule.power) if sd else None
+        return self._seeds(seeds_needed)
 
     @property
     def seeds_for_equivalence(self) -> int | None:
         """Seeds in all that would show equivalence if nothing differs, at the observed spread;
         None: unknown.
         """
-        sd = self.paired.spread
-        return (
-            seeds_for_equivalence(sd, self.margin, self._planned, self.rule.power) if sd else None
-        )
+        return self._seeds(seeds_for_equivalence)
 
     @property
     def more_seeds(self) -> int | None:
@@ -277,9 +277,12 @@ class Comparison(Verdict):
             return None
         return max(0, max(needed[0], needed[1]) - self.paired.n)
 
-    @property
-    def _planned(self) -> float:
-        return strictest(self.rule, self.family)
+    def _seeds(self, needed: Callable[..., int | None]) -> int | None:
+        sd = self.paired.spread
+        if not sd:
+            return None
+        level = strictest(self.rule, self.family)
+        return needed(sd, self.margin, level, self.rule.power, self.paired.variance_rule)
 
 
 def strictest(rule: Rule, family: int) -> float:
@@ -313,7 +316,8 @@ def decide(
 def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     """Judge each arm against the baseline, all arms as one family.
 
-    d_s = y_b,s - y_a,s; a paired t whose variance is at least that of the answers alone. Three
+    d_s = y_b,s - y_a,s; a t whose variance is at least that of the answers alone, and is estimated
+    from all arms where there are several (`moderated.py`). Three
     statements are tested of each arm: the difference lies beyond the margin; the arms are
     equivalent (the whole interval inside the margin, from five pairs on); there is a difference.
     Holm's rule keeps the chance that a statement is untrue of any arm below alpha, over all
@@ -329,9 +333,14 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
         )
     judged = [
         paired_scores(
-            arm.first, arm.second, rule.alpha, arm.labels, items_variance=arm.items_variance
+            arm.first,
+            arm.second,
+            rule.alpha,
+            arm.labels,
+            items_variance=arm.items_variance,
+            estimated=estimated,
         )
-        for arm in arms
+        for arm, estimated in zip(arms, _estimates(arms), strict=True)
     ]
     tested = [
         None if scores.withheld_because else paired
@@ -359,6 +368,25 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     return _in_order(verdicts, rule.order)
 
 
+def _estimates(arms: Sequence[Scores]) -> list[VarianceEstimate | None]:
+    """Per arm the variance of its differences by all arms that may have a verdict; None where its
+    own pairs estimate it.
+
+    These arms have all seeds in common with the baseline, so that their scores make one table.
+    """
+    counted = [arm for arm in arms if not arm.withheld_because]
+    if len(counted) < 2 or len({np.shape(arm.second) for arm in counted}) > 1:
+        return [arm.estimated for arm in arms]
+    scores_AS = np.asarray([counted[0].first, *(arm.second for arm in counted)], dtype=np.float64)
+    if not all(np.array_equal(arm.first, scores_AS[0]) for arm in counted):
+        return [arm.estimated for arm in arms]
+    moderated = {
+        id(arm): moderated_variance(scores_AS, 0, place)
+        for place, arm in enumerate(counted, start=1)
+    }
+    return [moderated.get(id(arm)) for arm in arms]
+
+
 def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparison]:
     """What is inconclusive behind another arm of a declared order says so: its own interval may
     exclude 0.
@@ -384,15 +412,7 @@ def _verdict(
     word, level, aside = _word(paired, steps, rule.margin)
     if scores.withheld_because or paired.low is None:
         word = "no verdict"
-    spread = paired.spread
-    detectable = None
-    between = None
-    if spread and paired.sd is not None and paired.n >= LEAST_SEEDS:
-        factor = detectable_factor(paired.n, strictest(rule, family), rule.power)
-        least = paired.items_sd or 0.0
-        low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
-        detectable = factor * spread
-        between = (low, high)
+    detectable, between = _detectable(paired, strictest(rule, family), rule.power)
     left_out = leave_one_out(paired.differences)
     reasons = (
         *scores.withheld_because,
@@ -428,6 +448,23 @@ def _verdict(
         unproven=scores.unproven,
         unstable=scores.unstable,
     )
+
+
+def _detectable(
+    paired: PairedT, level: float, power: float
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The smallest true difference that is detected, at the observed spread and at both ends of the
+    range of the true one.
+    """
+    spread = paired.spread
+    sd = paired.estimated_sd
+    if not spread or sd is None or paired.n < LEAST_SEEDS:
+        return None, None
+    variance_rule = paired.variance_rule
+    factor = detectable_factor(paired.n, level, power, variance_rule)
+    least = paired.items_sd or 0.0
+    low, high = sd_range(sd, variance_rule.sampled_degrees(paired.n))
+    return factor * spread, (factor * max(low, least), factor * max(high, least))
 
 
 def _word(

@@ -53,6 +53,7 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
         "margin of equivalence": f"±{compared.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
         "sd of a pair": format_number(paired.sd, 2),
+        "sd by all arms": format_number(paired.pooled_sd, 2),
         "sampling sd": format_number(paired.items_sd, 2),
         "smallest detectable effect": _detectable(compared),
     }
@@ -193,6 +194,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         **_fields(paired, (*LIMITS, "p", "sd")),
         **_fields(verdict, names),
         "new_problems_too": wide,
+        "sd_by_all_arms": paired.pooled_sd,
         "sd_by_answers": paired.items_sd,
         "pairs": paired.n,
         "differences": paired.differences,

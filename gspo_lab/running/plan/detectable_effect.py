@@ -11,6 +11,7 @@ from pathlib import Path
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, average, middle
 from gspo_lab.analysis.readings.answers import answers_variance
+from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule, contrast_rule
 from gspo_lab.analysis.stats.power import (
     detectable_factor,
     detection_chance,
@@ -202,6 +203,10 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
     """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
     rule = study.verdict
     n = len(study.deciding)
+    pair_rule = VarianceRule(len(study.treatments) + 1) if len(study.treatments) > 1 else PLAIN
+    variance_rule = pair_rule
+    if rule.contrast is not None:
+        variance_rule = contrast_rule(list(rule.contrast.values()))
     noise = pairs = (
         SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
     )
@@ -214,13 +219,14 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
     alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
     if noise.sd is None:
         factors = ", ".join(
-            f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS
+            f"{seeds} seeds {detectable_factor(seeds, alpha, rule=variance_rule):.2f}"
+            for seeds in UNITS
         )
         basis = f"{noise.basis}; in units of that sd it is with {factors}"
         return Detectable(n, rule.margin, None, basis, None, None)
     alone = noise.answers_sd or 0.0
     spread = max(noise.sd, alone)
-    factor = detectable_factor(n, alpha) if n >= 3 else None
+    factor = detectable_factor(n, alpha, rule=variance_rule) if n >= 3 else None
     effect = None if factor is None else factor * spread
     between = None
     if factor is not None and noise.between is not None:
@@ -228,14 +234,19 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         between = (factor * max(low, alone), factor * max(high, alone))
     least = math.sqrt(max(0.0, spread**2 - alone**2) + alone**2 / TIMES)
 
-    def power(spread: float, alpha: float) -> Power | None:
-        counts = sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
-        effects = [times * rule.margin for times in (1, 2, 4)]
-        return (
-            {k: {e: detection_chance(k, e / spread, alpha) for e in effects} for k in counts}
-            if spread
-            else None
-        )
+    counts = sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
+    effects = [times * rule.margin for times in (1, 2, 4)]
+
+    def power(spread: float, alpha: float, variance_rule: VarianceRule) -> Power | None:
+        if not spread:
+            return None
+        return {
+            seeds: {
+                effect: detection_chance(seeds, effect / spread, alpha, variance_rule)
+                for effect in effects
+            }
+            for seeds in counts
+        }
 
     declared = rule.contrast is not None
     pair_sd = None if not declared or pairs.sd is None else max(pairs.sd, pairs.answers_sd or 0.0)
@@ -245,16 +256,18 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         sd=spread,
         basis=noise.basis,
         effect=effect,
-        seeds_for_margin=seeds_needed(spread, rule.margin, alpha),
+        seeds_for_margin=seeds_needed(spread, rule.margin, alpha, rule=variance_rule),
         effect_range=between,
-        seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
+        seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha, rule=variance_rule),
         answers_sd=noise.answers_sd,
         with_more_answers=(
-            None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha)
+            None
+            if noise.answers_sd is None
+            else seeds_for_equivalence(least, rule.margin, alpha, rule=variance_rule)
         ),
         components=noise.components,
-        power=power(spread, alpha),
-        pair_power=None if pair_sd is None else power(pair_sd, pair_alpha),
+        power=power(spread, alpha, variance_rule),
+        pair_power=None if pair_sd is None else power(pair_sd, pair_alpha, pair_rule),
         contrast=(
             None
             if effect is None
@@ -279,7 +292,9 @@ def _factorial_line(
         return None
     known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
     factor = detectable_factor(
-        len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha)
+        len(study.deciding),
+        Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha),
+        rule=contrast_rule(list(design.weights.values())),
     )
     weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
     basis = "sd measured on these arms" if known else "sd of independent pairs"
@@ -307,7 +322,7 @@ def _of_contrast(
     if known is not None:
         basis = f"{pairs.basis}, of these very arms"
         return replace(
-            pairs, sd=known, basis=basis, between=sd_range(known, degrees + 1), answers_sd=answers
+            pairs, sd=known, basis=basis, between=sd_range(known, degrees), answers_sd=answers
         )
     if pairs.sd is None:
         return pairs
@@ -408,7 +423,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     return SpreadEstimate(
         sd,
         f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
-        sd_range(sd, degrees + 1),
+        sd_range(sd, degrees),
         _root(answers),
         Components(
             math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)

@@ -117,19 +117,17 @@ def arm(t: float, name: str) -> Scores:
 
 
 def test_several_arms_share_alpha_by_holm() -> None:
-    # Two-sided p with 4 degrees of freedom: t = 3.30 .0299, t = 4.00 .0161, t = 6.00 .0039.
-    rule = Rule(margin=0.01)
-    alone = decide_all([arm(3.3, "x")], rule)
-    among = decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule)
+    # Four arms whose noise is one pattern: 2 MS = 1/2, s~^2 = (2 * 1/2 + 4) / 6 = 5/6. Two-sided p
+    # of t / sqrt(5/6) with 6 degrees of freedom: t = 2.60 .0293, t = 3.30 .0112, t = 6.00 .0006.
+    among = decide_all([arm(2.6, "x"), arm(0.5, "y"), arm(0, "z")], Rule(margin=0.01))
     better = "better, not shown to exceed the margin"
-    assert alone[0].word != "inconclusive"
-    assert [one.word for one in among] == ["inconclusive"] * 3  # .0299 > .05 / 3
+    assert among[0].paired.p == pytest.approx(0.0293, abs=1e-4)
+    assert [one.word for one in among] == ["inconclusive"] * 3  # .0293 > .05 / 3
     assert among[0].level == pytest.approx(0.05 / 3)
-    assert among[0].paired.low == alone[0].paired.low  # the plain interval is the same
     low, high = among[0].interval or (0.0, 0.0)
     assert low < 0 < high
-    stepped = decide_all([arm(3.3, "x"), arm(4.0, "y"), arm(6.0, "z")], Rule(margin=1.4))
-    # .0039 < .0167, .0161 < .0250, .0299 < .0500: each is held against alpha over what is left.
+    stepped = decide_all([arm(2.6, "x"), arm(3.3, "y"), arm(6.0, "z")], Rule(margin=1.4))
+    # .0006 < .0167, .0112 < .0250, .0293 < .0500: each is held against alpha over what is left.
     assert [one.word for one in stepped] == [better] * 3
     assert [one.level for one in stepped] == pytest.approx([0.05, 0.025, 0.05 / 3])
     assert all(one.interval is not None and one.interval[0] > 0 for one in stepped)
@@ -144,34 +142,38 @@ def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
 
 
 Z = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
-"""Mean 0, sd 1. t(4, .975) = 2.776, t(4, .9875) = 3.495."""
+"""Mean 0, sd 1."""
+MODERATED = math.sqrt((2 * 0.60667 + 4) / 6)
+"""s~ / s of an arm beside one whose noise is a tenth of its own: 2 MS = .60667 s^2, 6 degrees of
+freedom. t(6, .975) = 2.447, t(6, .9875) = 2.969."""
 
 
 def of_two(se: float, estimate: float, *, other: float) -> Comparison:
-    """Of two arms the one with this estimate, where the other surely differs from the baseline by
-    `other`.
+    """Of two arms the one with this estimate and standard error, where the other surely differs
+    from the baseline by `other`.
     """
-    near = Scores(np.zeros(5), estimate + se * math.sqrt(5) * Z)
-    far = Scores(np.zeros(5), other + 0.01 * math.sqrt(5) * Z)
+    noise = se * math.sqrt(5) * Z / MODERATED
+    near = Scores(np.zeros(5), estimate + noise)
+    far = Scores(np.zeros(5), other + noise / 10)
     return decide_all([near, far], Rule(1.0))[0]
 
 
 def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
-    """3 se beyond the margin, where Holm asks for 3.495 but only 2.776 for "better": not 1.3 +-
-    .278, but +- .3495.
+    """2.7 se beyond the margin, where Holm asks for 2.969 but only 2.447 for "better": not 1.27 +-
+    .245, but +- .2969.
     """
-    found = of_two(0.1, 1.3, other=0.5)
+    found = of_two(0.1, 1.27, other=0.5)
     assert (found.word, found.level) == ("better, not shown to exceed the margin", 0.025)
-    assert found.interval == pytest.approx((0.9505, 1.6495), abs=1e-4)
+    assert found.interval == pytest.approx((0.9731, 1.5669), abs=1e-4)
 
 
 def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None:
-    """3 se from 0 and from the margin: "better" needs 2.776 of them, equivalence 3.495, and no
+    """2.7 se from 0 and from the margin: "better" needs 2.447 of them, equivalence 2.969, and no
     interval shows both.
     """
-    found = of_two(1 / 6, 0.5, other=5.0)
+    found = of_two(0.5 / 2.7, 0.5, other=5.0)
     assert (found.word, found.level) == ("better, not shown to exceed the margin", 0.05)
-    assert found.interval == pytest.approx((0.0372, 0.9628), abs=1e-4)
+    assert found.interval == pytest.approx((0.0469, 0.9531), abs=1e-4)
     told = (
         "this interval alone reads 'equivalent within the margin', but with arms and looks counted"
         " in that must pass p < "
