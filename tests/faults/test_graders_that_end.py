@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.common.atomic_files import exclusive_lock, lock_holder
-from gspo_lab.tasks import build_task, custom, grade_answer
+from gspo_lab.tasks import build_task, grade_answer, time_limit
 
 GRADERS = """
 import time
@@ -35,7 +35,7 @@ def stubborn(problem, answer):
 def test_a_grader_that_hangs_has_failed_at_its_limit(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(custom, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(time_limit, "AGAIN_SECONDS", 0.2)
     (tmp_path / "own.py").write_text(GRADERS)
     (tmp_path / "problems.jsonl").write_text(
         "".join(f'{{"prompt": "{n}?", "reference": {n}}}\n' for n in range(20))

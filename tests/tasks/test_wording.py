@@ -51,9 +51,8 @@ def test_the_same_problems_are_asked_either_way(name: str) -> None:
         ]
 
 
-def test_a_key_without_words_is_as_it_was() -> None:
-    """Recorded keys and cached warm starts have no `words`."""
-    assert not {"words", "partial"} & json.loads(task_key("addition", {}))["options"].keys()
+def test_a_task_s_key_holds_every_option() -> None:
+    assert json.loads(task_key("addition", {}))["options"]["words"] is False
     assert json.loads(task_key("addition", {"words": True}))["options"]["words"] is True
 
 
