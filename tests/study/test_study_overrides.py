@@ -103,7 +103,7 @@ def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path) -> None:
         "looks": [3],
         "question": "stability",
     }
-    for key in VerdictTable.model_fields.keys() - {"contrast", "names", "order"}:
+    for key in VerdictTable.model_fields.keys() - {"contrast", "names", "order", "over"}:
         value = given.get(key, 0.25)
         assert (
             getattr(
