@@ -216,7 +216,9 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.cut_is_wrong
     assert task.prompt_version.endswith("/1")
     assert task.grader.endswith(
-        {"aime24": "/4", "aime25": "/4", "gsm8k": "/2", "codeforces": "/2"}.get(name, "/1")
+        {"aime24": "/5", "aime25": "/5", "gsm8k": "/3", "math500": "/2", "codeforces": "/2"}.get(
+            name, "/1"
+        )
     )
     limit = task.defaults.max_tokens
     assert limit >= 32_768

@@ -87,7 +87,7 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     bench.seeds = [0, 1, 2, 3, 4]
     bench.right = {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
     found, shown = bench.conduct()
-    assert "noted in study.json: seeds added: 3, 4\n" in shown
+    assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in shown
     after = decision(bench.runs)
     assert len(begun(bench)) == 10
     assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))
