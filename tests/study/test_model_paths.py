@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")  # small_models makes models
 from small_models import small_start
 
 from gspo_lab.common.errors import LabError
