@@ -38,9 +38,9 @@ def _usage_in_one_line() -> Iterator[None]:
 class _Commands(TyperGroup):
     """All commands. A wrong option or argument is one line, as every mistake of a user is."""
 
-    def make_context(self, *args: Any, **more: Any) -> Any:
+    def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_in_one_line():
-            return super().make_context(*args, **more)
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         with _usage_in_one_line():

@@ -27,10 +27,10 @@ def measure_error_rates(simulations: int, *, json: bool) -> bool:
     from gspo_lab.analysis.stats.simulation_cells import CELLS
 
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
-        done = count(1)
+        rows_done = count(1)
 
         def progress(row: "CalibrationRow") -> None:
-            status.update(f"{next(done)} rows; last: {row.cell}, n = {row.n}, {row.method}")
+            status.update(f"{next(rows_done)} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
         table = run_calibration(
             simulations, np.random.default_rng(SEED), progress, cells=(*CELLS, *CLAIM_CELLS)
@@ -51,9 +51,11 @@ def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
         if row["expectation"] in {"inside the band", "at most the band", "at most half"}
     ]
     failing = [row for row in rows if row["expectation"] in {"must fail"}]
-    stated = [row for row in rows if row["expectation"] in {"stated"}]
+    stated_rates = [row for row in rows if row["expectation"] in {"stated"}]
     powers = [row for row in rows if row["expectation"] in {"told"}]
-    wrong = [f"{row['cell']}, n = {row['n']}, {row['method']}" for row in rows if not row["passed"]]
+    failures = [
+        f"{row['cell']}, n = {row['n']}, {row['method']}" for row in rows if not row["passed"]
+    ]
     return [
         f"False alarms in {studies} studies a row. [99 % interval], coverage of 95 %",
         *map(_line, keeping),
@@ -63,26 +65,24 @@ def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
             "Means are equal, but only one arm's runs are unstable or skewed: no rule keeps .05, so"
             " reports state the rate"
         ),
-        *map(_line, stated),
+        *map(_line, stated_rates),
         "How often an answer is given: the rule's power, and what it cannot see",
         *map(_line, powers),
         (
             "every row lies where it must"
-            if not wrong
-            else f"not where it must be: {'; '.join(wrong)}"
+            if not failures
+            else f"not where it must be: {'; '.join(failures)}"
         ),
     ]
 
 
 def _line(row: dict[str, Any]) -> str:
     rate = f"{row['rate']:.3f} [{row['rate_low']:.3f}, {row['rate_high']:.3f}]"
-    shown = f"  {row['cell']:<51} n = {row['n']:<2}  {row['method']:<41} {rate}"
+    written = f"  {row['cell']:<51} n = {row['n']:<2}  {row['method']:<41} {rate}"
     if row["expectation"] in ("stated", "told"):
-        return shown
+        return written
     least = row["lowest"] or 0.0
     most = 1.0 if row["highest"] is None else row["highest"]
     coverage = "     " if row["coverage"] is None else f"{row['coverage']:.3f}"
-    return (
-        f"{shown}  {coverage}  must lie in [{least:.3f}, {most:.3f}] "
-        f" {'ok' if row['passed'] else 'WRONG'}"
-    )
+    passed = "ok" if row["passed"] else "WRONG"
+    return f"{written}  {coverage}  must lie in [{least:.3f}, {most:.3f}]  {passed}"

@@ -46,7 +46,7 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
         return
     tried = ("ran", "loaded", "never")
     units = {"varies": "keys", "records": "columns"}
-    shown = [
+    readable = [
         {
             k: f"{len(v)} {units[k]}" if isinstance(v, list) else v
             for k, v in row.items()
@@ -54,7 +54,7 @@ def list_engines(context: typer.Context, json: Json = False) -> None:
         }
         for row in rows
     ]
-    print_table(shown, empty="no engines")
+    print_table(readable, empty="no engines")
     print_table(launchers, empty="no launchers", title="\nlaunchers: gspo-lab run STUDY --on NAME")
     print_table(
         [{"engine": row["engine"], **{k: row[k] for k in tried}} for row in rows],
@@ -129,13 +129,9 @@ def _engines() -> list[dict[str, Any]]:
         except LabError:  # an extra that is not installed
             capabilities = None
         version = version_of(name)
-        where = (
-            None
-            if version is None
-            else str(home_of(name))
-            if "environment" in entry
-            else "the lab's own"
-        )
+        where = None
+        if version is not None:
+            where = str(home_of(name)) if "environment" in entry else "the lab's own"
         row: dict[str, Any] = {
             "engine": name,
             "version": version,

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -225,8 +225,10 @@ def _benches(
 
     out = []
     for name in dict.fromkeys(names):
-        known = study_task.options if study_task is not None and study_task.name == name else {}
-        options = worded(name, known, chat=chat)
+        own_options = (
+            study_task.options if study_task is not None and study_task.name == name else {}
+        )
+        options = worded(name, own_options, chat=chat)
         if name in copies:
             # A user's task calls its file of problems `problems`.
             options = {**options, "problems" if ":" in name else DATA: copies[name]}
@@ -250,23 +252,21 @@ def _runs_and_benches(
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, run.partition("/")[0] if run else study, runs)
-        known = list(evidence.runs(name)["run_id"])
-    ids = [run_id for run_id in known if run in (None, run_id)]
+        recorded = list(evidence.runs(name)["run_id"])
+    ids = [run_id for run_id in recorded if run in (None, run_id)]
     if not ids:
-        problem = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
-        raise LabError(f"{problem}; {name} has {', '.join(known) or 'none'}")
+        problem = "no runs" if run is None else f"no run '{run}'{nearest(run, recorded)}"
+        raise LabError(f"{problem}; {name} has {', '.join(recorded) or 'none'}")
     folder = RunFolder(runs / ids[0])
-    first = folder.run()
+    run_of_folder = folder.run()
     chat = run_chats(folder)
-    study_task = first.settings.task
-    base = Path(first.base)
+    study_task = run_of_folder.settings.task
+    base = Path(run_of_folder.base)
     benches = benches_of(chat=chat, study_task=study_task, base=base)
-    subjects = [
-        subject
-        for run_id in ids
-        for subject in run_subjects(RunFolder(runs / run_id), device=device)
-    ]
-    return name, [(bench, subject) for bench in benches for subject in subjects]
+    subjects: list[EvaluatedModel] = []
+    for run_id in ids:
+        subjects += run_subjects(RunFolder(runs / run_id), device=device)
+    return name, list(product(benches, subjects))
 
 
 def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
@@ -346,29 +346,21 @@ def _show(
         rows = {}
         for name, bench in benches.items():
             rating = getattr(bench.task, "difficulty", lambda problem: None)
-            known = {problem.id: rating(problem) for problem in bench.problems}
-            difficulties = {problem: value for problem, value in known.items() if value is not None}
+            ratings = {problem.id: rating(problem) for problem in bench.problems}
+            difficulties = {
+                problem: value for problem, value in ratings.items() if value is not None
+            }
             rows[name] = scores(evidence, ids, name, difficulties)
         source = Source(evidence, study or "")
-        compared = {
-            name: [
-                {
-                    "bench": bench,
-                    "arm": arm,
-                    "against": source.declaration.baseline,
-                    "seeds": apart.seeds,
-                }
-                | {
-                    "problems": problems,
-                    "difference": apart.estimate,
-                    "low": apart.low,
-                    "high": apart.high,
-                }
-                | {"note": apart.reason}
-                for bench, arm, problems, apart in arms_apart(source, name)
-            ]
-            for name in (benches if study is not None else ())
-        }
+        compared: dict[str, list[dict[str, Any]]] = {}
+        for name in benches if study is not None else ():
+            compared[name] = []
+            for bench_name, arm, problems, test in arms_apart(source, name):
+                row: dict[str, Any] = {"bench": bench_name, "arm": arm}
+                row["against"] = source.declaration.baseline
+                row |= {"seeds": test.seeds, "problems": problems, "difference": test.estimate}
+                row |= {"low": test.low, "high": test.high, "note": test.reason}
+                compared[name].append(row)
     if json:
         protocols = {name: bench.protocol for name, bench in benches.items()}
         flat = list(chain.from_iterable(rows.values()))
@@ -385,7 +377,7 @@ def _show(
     for name, bench in benches.items():
         for note in _notes(rows[name], served, sampled=bench.sampling.temperature > 0):
             warn(f"{name}: {note}")
-    return not any(row["errors"] for name in benches for row in rows[name])
+    return not any(row["errors"] for row in chain.from_iterable(rows.values()))
 
 
 def rated(
@@ -470,8 +462,8 @@ def _with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         alike.setdefault(start, []).append(row)
     for group in alike.values():
         if len(group) > 1:  # s/grpo/s0, s/gspo/s0 -> s/grpo+gspo/s0
-            parts = zip(*(row["run_id"].split("/") for row in group), strict=True)
-            name = "/".join("+".join(dict.fromkeys(names)) for names in parts)
+            columns = zip(*(row["run_id"].split("/") for row in group), strict=True)
+            name = "/".join("+".join(dict.fromkeys(names)) for names in columns)
             group[0] = {**group[0], "run_id": f"{name} (shared start)"}
     return [group[0] for group in alike.values()]
 
@@ -507,19 +499,21 @@ def _rating_words(rating: Mapping[str, Any]) -> str:
 
 
 def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
-    how = bench.sampling
+    sampling = bench.sampling
     task = bench.task
     limits = [row["limits"] for row in rows if row["limits"]]
-    low = min((limit["lowest"] for limit in limits), default=how.max_tokens)
-    high = max((limit["highest"] for limit in limits), default=how.max_tokens)
+    low = min((limit["lowest"] for limit in limits), default=sampling.max_tokens)
+    high = max((limit["highest"] for limit in limits), default=sampling.max_tokens)
     why = " and ".join(
         sorted({LOWERED[limit["lowered_by"]] for limit in limits if limit["lowered_by"]})
     )
-    lowered = f" (instead of {how.max_tokens:,}: {why})" if why else ""
+    lowered = f" (instead of {sampling.max_tokens:,}: {why})" if why else ""
     data = "" if task.data_digest is None else f", data {task.data_digest[:12]}"
+    limit = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return (
-        f"{len(bench.problems)} problems x {bench.samples}, temperature {how.temperature:g}, top-p"
-        f" {how.top_p:g}, token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered},"
+        f"{len(bench.problems)} problems x {bench.samples},"
+        f" temperature {sampling.temperature:g}, top-p {sampling.top_p:g},"
+        f" token limit {limit}{lowered},"
         f" prompt {task.prompt_version}, grader {task.grader}{data}; 95% over problems"
     )
 
@@ -528,15 +522,18 @@ def _notes(rows: list[dict[str, Any]], served: str | None, *, sampled: bool) -> 
     """Where the grader failed, where a server names another model than `served`, which was
     requested, and where answers that a server sampled repeat each other word for word: engines
     seeded alike do that."""
-    names = ("errors", "answers", "by_others", "repeats", "long")
-    errors, answers, others, repeats, long = (sum(row[name] for row in rows) for name in names)
+    errors = sum(row["errors"] for row in rows)
+    answers = sum(row["answers"] for row in rows)
+    renamed = sum(row["by_others"] for row in rows)
+    repeats = sum(row["repeats"] for row in rows)
+    long = sum(row["long"] for row in rows)
     if errors:
         why = next((row["error"] for row in rows if row["error"]), "no reason was given")
-        lacking = f"{errors} of {answers} answers could not be graded and are in no score ({why})"
-        yield f"{lacking}: gspo-lab records regrade tries again"
-    if served is not None and others:
+        ungraded = f"{errors} of {answers} answers could not be graded and are in no score ({why})"
+        yield f"{ungraded}: gspo-lab records regrade tries again"
+    if served is not None and renamed:
         name = next(row["answered_by"] for row in rows if row["by_others"])
-        by = f"{others} of {answers} answers are, as the server says, by '{name}'"
+        by = f"{renamed} of {answers} answers are, as the server says, by '{name}'"
         yield f"{by} and not by '{served}', which was asked"
     # A model in this process seeds every sample by itself; whether a server does is unknown.
     if served is not None and sampled and repeats > SUSPICIOUS * long:

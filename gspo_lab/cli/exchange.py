@@ -126,7 +126,7 @@ def import_logs(
                 f"import {source}: name a TOML file, or a source ({', '.join(SOURCES)}) and the"
                 " path of the log"
             )
-        done = import_file(Path(source), runs, study)
+        imported = import_file(Path(source), runs, study)
     else:
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
@@ -157,15 +157,15 @@ def import_logs(
         raw: dict[str, object] = {"question": question} if question else {}
         raw |= {"verdict": rule} if rule else {}
         raw |= {"arm": {arm: settings}} if arm else settings
-        done = import_runs(
+        imported = import_runs(
             runs,
             parse_stated_study(raw, study, "gspo-lab import"),
             [parse_run_spec(options, "gspo-lab import")],
         )
-    print_lines([f"{run.id}: {run.state}" for run in done.runs])
-    print_lines([f"note: {note}" for note in done.notes])
+    print_lines([f"{run.id}: {run.state}" for run in imported.runs])
+    print_lines([f"note: {note}" for note in imported.notes])
     update_lab(runs)
-    typer.echo(f"next: gspo-lab report {done.study}")
+    typer.echo(f"next: gspo-lab report {imported.study}")
 
 
 def _pair(entry: str, option: str, form: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -99,7 +100,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     from gspo_lab.running.progress import LOOKS
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for key in dict.fromkeys(key for row in rows for key in row):
+    for key in dict.fromkeys(chain.from_iterable(rows)):
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:

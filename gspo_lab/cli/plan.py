@@ -87,10 +87,10 @@ def plan(
     from gspo_lab.running.plan.preflight import blocker, check, lint_findings
 
     study = load(*([] if engine is None else [f"engine={engine}"]))
-    here = blocker(study) is None  # else this machine lacks something, and the plan says what
-    if here:
+    ready = blocker(study) is None  # else this machine lacks something, and the plan says what
+    if ready:
         check(study)
-    findings = lint_findings(study, data=here)
+    findings = lint_findings(study, data=ready)
     refused = any(finding.level == "error" for finding in findings)
     lines = [*_resolved(study), *map(str, findings)]
     data: dict[str, Any] = {
@@ -131,20 +131,17 @@ def _resolved(study: "Study") -> Iterator[str]:
         if len({repr(settings.get(key)) for settings in arms}) > 1
     ]
     for name, settings in resolved.items():
-        values = {key.removeprefix("objective."): settings.get(key) for key in keys}
-        differs = ", ".join(
-            f"{key} = {'unset' if value is None else value}" for key, value in values.items()
-        )
-        yield f"  {name}: {differs or 'the only arm'}"
+        differs = []
+        for key in keys:
+            value = "unset" if settings.get(key) is None else settings[key]
+            differs.append(f"{key.removeprefix('objective.')} = {value}")
+        yield f"  {name}: {', '.join(differs) or 'the only arm'}"
     base = study.path.parent.resolve()
     programs: dict[str, list[str]] = {}
     for name, arm in study.arms.items():
         if options := translated(arm.settings, base):
-            line = (
-                f"{arm.settings.engine.name}:"
-                f" {', '.join(f'{key} = {value!r}' for key, value in options.items())}"
-            )
-            programs.setdefault(line, []).append(name)
+            listed = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+            programs.setdefault(f"{arm.settings.engine.name}: {listed}", []).append(name)
     yield from (f"  {', '.join(names)} by {line}" for line, names in programs.items())
     if study.tune is not None:
         yield f"  before that {budget(study.tune)}: {schedule(study.tune)}"

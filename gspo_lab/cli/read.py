@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import product
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,7 +78,7 @@ def _list_studies(runs: Path, *, json: bool) -> None:
         return
     from gspo_lab.running.launch.remote_workers import latest_record
 
-    shown = []
+    lines = []
     for row in rows:
         home = runs / row["study"]
         finished = f"{row['finished']}/{row['runs']}"
@@ -94,10 +95,11 @@ def _list_studies(runs: Path, *, json: bool) -> None:
         }
         line |= {"arms x seeds": f"{row['arms']} x {row['seeds']}", "finished": finished}
         line["on other hosts"] = ", ".join(f"{count} {state}" for state, count in states.items())
-        shown.append(line | {"question": row["question"], "recorded by": row["recorded_by"]})
-    filled = {key for row in shown for key, value in row.items() if value}
-    shown = [{key: value for key, value in row.items() if key in filled} for row in shown]
-    print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")
+        lines.append(line | {"question": row["question"], "recorded by": row["recorded_by"]})
+    empty = [key for key in lines[0] if not any(line[key] for line in lines)] if lines else []
+    for line, key in product(lines, empty):
+        del line[key]
+    print_table(lines, empty="no studies yet: gspo-lab run studies/quickstart.toml")
     if subjects := _rows(runs, EVALUATED):
         print_table(subjects, empty="", title="\nmodels and servers")
 
@@ -132,22 +134,21 @@ def show(
         return
     with evidence_of(runs) as evidence:
         name = run_named(evidence, name)
-        named, _, run = name.partition("/")
-        if named == SUBJECTS:
+        subject, _, run = name.partition("/")
+        if subject == SUBJECTS:
             rows = _evaluations(evidence, name)
             print_json(rows) if json else print_table(rows, empty="no evaluation yet")
             return
-        study = study_named(evidence, named, runs)
+        study = study_named(evidence, subject, runs)
         rows = _runs(evidence, study, runs, with_clipped=json)
         header = [] if json or run else _study_header(evidence, study)
         idle = _unread_keys(evidence, study, name) if run and not json else set()
     if run:
-        known = [str(row["run_id"]) for row in rows]
+        recorded = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
         if not rows:
-            raise LabError(
-                f"no run '{name}'{nearest(name, known)}; {study} has {', '.join(known) or 'none'}"
-            )
+            listed = ", ".join(recorded) or "none"
+            raise LabError(f"no run '{name}'{nearest(name, recorded)}; {study} has {listed}")
     if json:
         print_json(rows)
     elif run:
@@ -196,15 +197,12 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
         "errors",
         "answered_by",
     )
-    return [
-        {
-            "kind": subjects.loc[name, "kind"],
-            "name": subjects.loc[name, "name"],
-            **{key: row[key] for key in columns},
-        }
-        for evaluation in read_later_evaluations(evidence, [name])["evaluation"]
-        for row in scores(evidence, [name], evaluation)
-    ]
+    subject = {key: subjects.loc[name, key] for key in ("kind", "name")}
+    rows = []
+    for evaluation in read_later_evaluations(evidence, [name])["evaluation"]:
+        for row in scores(evidence, [name], evaluation):
+            rows.append(subject | {key: row[key] for key in columns})
+    return rows
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
@@ -252,13 +250,13 @@ def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
 
     settings = dict(row["settings"] or {})
     settings |= {"bench": {bench["name"]: bench for bench in settings.get("bench", [])}}
-    known = {
+    values = {
         key: value for key, value in flat(settings).items() if value is not None and key not in idle
     }
     return [
         *(f"{name}: {cell(value)}" for name, value in _line(row).items()),
         "settings:",
-        *(f"  {key} = {dumps(value, ensure_ascii=False)}" for key, value in known.items()),
+        *(f"  {key} = {dumps(value, ensure_ascii=False)}" for key, value in values.items()),
         *(
             ["--json has the rest: settings without effect, packages, device, weights ..."]
             if row["facts"]
@@ -284,35 +282,31 @@ def _runs(
 
     source = Source(evidence, study)
     failed = grader_errors(source)
-    named = {"reward": LATEST_REWARD, **({"clipped": CLIP} if with_clipped else {})}
-    values = {name: read(source, reading) for name, reading in named.items()}
+    readings = {"reward": LATEST_REWARD}
+    if with_clipped:
+        readings["clipped"] = CLIP
+    values = {name: read(source, reading) for name, reading in readings.items()}
     scores = {bench: evaluations(source, bench) for bench in benches(source)}
     frame = evidence.runs(study).astype(object)
     frame = frame.where(frame.notna(), None)
-    return [
-        {
-            **{name: row[name] for name in ("run_id", "state", "message")},
-            **{
-                name: None if row[name] is None else int(row[name])
-                for name in ("steps_done", "steps_planned")
-            },
-            **{
-                name: of_runs[run].value if run in of_runs else None
-                for name, of_runs in values.items()
-            },
-            "readings": {name: reading.key for name, reading in named.items()},
-            "grader_errors": failed.get(run),
-            "scores": {
-                bench: float(curves[run][1][-1])
-                for bench, curves in scores.items()
-                if run in curves
-            },
-            "launched": latest_record(RunFolder(runs / run)),
-            **{name: loads(row[name] or "null") for name in ("settings", "facts")},
+    rows = []
+    for recorded in frame.to_dict("records"):
+        run = recorded["run_id"]
+        row = {name: recorded[name] for name in ("run_id", "state", "message")}
+        for name in ("steps_done", "steps_planned"):
+            row[name] = None if recorded[name] is None else int(recorded[name])
+        for name, of_runs in values.items():
+            row[name] = of_runs[run].value if run in of_runs else None
+        row["readings"] = {name: reading.key for name, reading in readings.items()}
+        row["grader_errors"] = failed.get(run)
+        row["scores"] = {
+            bench: float(curves[run][1][-1]) for bench, curves in scores.items() if run in curves
         }
-        for row in frame.to_dict("records")
-        for run in [row["run_id"]]
-    ]
+        row["launched"] = latest_record(RunFolder(runs / run))
+        for name in ("settings", "facts"):
+            row[name] = loads(recorded[name] or "null")
+        rows.append(row)
+    return rows
 
 
 JUDGED = "gspo-lab claims STUDY says what a study that was run makes of those that it declares."
@@ -373,7 +367,7 @@ def _library(json: bool) -> None:
     lines += [
         "",
         "No study here tests:",
-        *(f"{name:<22} {lacking}" for name, lacking in UNTESTED.items()),
+        *(f"{name:<22} {reason}" for name, reason in UNTESTED.items()),
     ]
     print_either(json, [claim.as_data() for claim in LIBRARY.values()], lines)
 
@@ -393,10 +387,10 @@ def _lines(result: "Result") -> Iterator[str]:
 
 
 def _estimate(estimate: "Estimate") -> str:
-    shown = "not measured" if estimate.estimate is None else f"{estimate.estimate:.4g}"
+    text = "not measured" if estimate.estimate is None else f"{estimate.estimate:.4g}"
     if estimate.interval is not None:
-        shown += (
+        text += (
             f", {100 * (1 - estimate.alpha):g} % interval {estimate.interval[0]:.4g} to"
             f" {estimate.interval[1]:.4g}"
         )
-    return f"{estimate.name} = {shown} (n = {estimate.n}; {estimate.criterion})"
+    return f"{estimate.name} = {text} (n = {estimate.n}; {estimate.criterion})"

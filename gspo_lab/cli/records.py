@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,21 +144,17 @@ def regrade(
         stored = {run_id: stored_answers(evidence, run_id) for run_id in ids}
     regraded = _regrade(runs, stored, bench, unsafe=unsafe)
     if not regraded:
-        raise LabError(
-            f"no benchmark answers{f' to {bench}' if bench else ''} of {name or 'the latest study'}"
-            " to grade"
-        )
+        benchmark = f" to {bench}" if bench else ""
+        raise LabError(f"no benchmark answers{benchmark} of {name or 'the latest study'} to grade")
     written = 0
     if apply:
         for (run_id, evaluation), answers in regraded.items():
             written += apply_grades(RunFolder(runs / run_id), run_id, evaluation, answers)
         ingest(runs)
-    turned = [
-        _change(*place, answer)
-        for place, answers in regraded.items()
-        for answer in answers
-        if answer.turned
-    ]
+    turned = []
+    for (run_id, evaluation), answers in regraded.items():
+        changed = [answer for answer in answers if answer.turned]
+        turned += [_change(run_id, evaluation, answer) for answer in changed]
     summary = _summary(regraded)
     if json:
         print_json({"summary": summary, "changed": turned, "applied": written})
@@ -166,7 +163,7 @@ def regrade(
     print_table(turned[:SHOWN], empty="\nno verdict changed", title="\nchanged verdicts")
     if len(turned) > SHOWN:
         typer.echo(f"... and {len(turned) - SHOWN} more: --json shows all")
-    differ = sum(answer.differs for answers in regraded.values() for answer in answers)
+    differ = sum(answer.differs for answer in chain.from_iterable(regraded.values()))
     if apply:
         typer.echo(f"{written} grades put into force")
     elif differ:
@@ -180,15 +177,15 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
     from gspo_lab.recording.store.traces import read_subjects
 
     if name is not None and "/" in name:
-        known = list(read_subjects(evidence)["run_id"])
+        recorded = list(read_subjects(evidence)["run_id"])
         if not name.startswith("_"):
-            known = list(
+            recorded = list(
                 evidence.runs(study_named(evidence, name.partition("/")[0], runs))["run_id"]
             )
-        if name not in known:
+        if name not in recorded:
             raise LabError(
-                f"no run, model or server '{name}'{nearest(name, known)}; there are"
-                f" {', '.join(known) or 'none'}"
+                f"no run, model or server '{name}'{nearest(name, recorded)}; there are"
+                f" {', '.join(recorded) or 'none'}"
             )
         return [name]
     return list(evidence.runs(study_named(evidence, name, runs))["run_id"])
@@ -201,11 +198,11 @@ def _regrade(
     from gspo_lab.tasks.evaluation.regrade import regrade, tasks_of
 
     regraded: dict[tuple[str, str], list[Regraded]] = {}
-    selected = {
-        (run_id, evaluation): [answer for answer in answers if bench in (None, answer.bench)]
-        for run_id, evaluations in stored.items()
-        for evaluation, answers in evaluations.items()
-    }
+    selected = {}
+    for run_id, evaluations in stored.items():
+        for evaluation, answers in evaluations.items():
+            selected_answers = [answer for answer in answers if bench in (None, answer.bench)]
+            selected[run_id, evaluation] = selected_answers
     with counting("regrade", {"answers": sum(map(len, selected.values()))}) as advance:
         for (run_id, evaluation), answers in selected.items():
             if not answers:
@@ -258,14 +255,14 @@ def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
     new = answer.grade
     assert new is not None
     words: dict[int | None, str] = {1: "right", 0: "wrong", None: "not graded"}
-    was = ": ".join(filter(None, (words[old.correct], old.error or old.reason)))
-    now = ": ".join(filter(None, (words[new.correct], new.error or new.reason)))
+    old_grade = ": ".join(filter(None, (words[old.correct], old.error or old.reason)))
+    new_grade = ": ".join(filter(None, (words[new.correct], new.error or new.reason)))
     place = {"answered": run_id, "evaluation": evaluation, "step": old.step, "problem": old.problem}
     return {
         **place,
         "sample": old.sample,
-        "was": was,
+        "was": old_grade,
         "by": old.grader,
-        "is": now,
+        "is": new_grade,
         "now by": new.grader,
     }

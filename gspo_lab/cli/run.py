@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,8 +88,8 @@ def run(
         return
     if not yes:
         _confirm_more_runs(study)
-    how = {"on": on, "jobs": jobs, "fresh": fresh, "yes": ignore_memory_check}
-    _carry_out(study, runs, output_dir, accept_mismatch, json=json, how=how)
+    options_of_run = {"on": on, "jobs": jobs, "fresh": fresh, "yes": ignore_memory_check}
+    _carry_out(study, runs, output_dir, accept_mismatch, json=json, options_of_run=options_of_run)
 
 
 def _confirm_more_runs(study: "Study") -> None:
@@ -96,10 +97,10 @@ def _confirm_more_runs(study: "Study") -> None:
     declared = len(study.file_seeds)
     if len(study.seeds) <= declared:
         return
-    more = f"{len(study.runs())} runs, and {study.path} declares {len(study.arms) * declared}"
+    surplus = f"{len(study.runs())} runs, and {study.path} declares {len(study.arms) * declared}"
     if not sys.stdin.isatty():
-        raise LabError(f"{more}: --yes trains them all")
-    if not typer.confirm(f"{more}. Train them all?"):
+        raise LabError(f"{surplus}: --yes trains them all")
+    if not typer.confirm(f"{surplus}. Train them all?"):
         raise typer.Exit(Exit.INTERRUPTED)
 
 
@@ -130,14 +131,22 @@ def replicate(
     _check_report(accept_mismatch, output_dir)
     replicated = replication(study, runs, another=new)
     planned = plan(replicated.study, runs, on=on, jobs=jobs)
-    first = replicated.original.name
+    original = replicated.original.name
     lines = [*replicated.lines, *planned.lines()]
     if dry_run:
-        print_either(json, {**planned.to_json(), "replicates": first}, lines)
+        print_either(json, {**planned.to_json(), "replicates": original}, lines)
         return
     print_lines(lines, err=json)
-    how = {"on": on, "jobs": jobs, "yes": ignore_memory_check}
-    _carry_out(replicated.study, runs, output_dir, accept_mismatch, json=json, how=how, also=first)
+    options_of_run = {"on": on, "jobs": jobs, "yes": ignore_memory_check}
+    _carry_out(
+        replicated.study,
+        runs,
+        output_dir,
+        accept_mismatch,
+        json=json,
+        options_of_run=options_of_run,
+        also=original,
+    )
 
 
 def _check_report(accept_mismatch: str | None, reports: Path) -> None:
@@ -157,7 +166,7 @@ def _carry_out(
     accept_mismatch: str | None,
     *,
     json: bool,
-    how: dict[str, Any],
+    options_of_run: dict[str, Any],
     also: str | None = None,
 ) -> None:
     """Train the missing runs with the options `how`, write the report, print the outcome and exit
@@ -170,11 +179,11 @@ def _carry_out(
     from gspo_lab.running.conduct import outcome as outcome_of
 
     console = console_for(stderr=json)
-    done = conduct(study, runs, console=console, **how)
+    conducted = conduct(study, runs, console=console, **options_of_run)
     for line in ingest(runs).damaged:
         options.warn(line)
     finished = any(RunFolder(run.folder(runs)).status().finished for run in study.runs())
-    written = finished and not done.interrupted
+    written = finished and not conducted.interrupted
     # Write the report first: it may accept mismatches, and the outcome depends on them.
     page, replications = (
         _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
@@ -182,7 +191,9 @@ def _carry_out(
     original_page = (
         _report(also, runs, reports, None, console)[0] if written and also is not None else None
     )
-    outcome = outcome_of(study, runs, done.results, interrupted=done.interrupted, report=page)
+    outcome = outcome_of(
+        study, runs, conducted.results, interrupted=conducted.interrupted, report=page
+    )
     if json:
         print_json(outcome.to_json())
     else:
@@ -326,9 +337,9 @@ def _followed(
     try:
         while _is_running(names, folders):
             time.sleep(LOOK_SECONDS)
-            now = _stamp(folders)
-            if now != drawn:
-                drawn = now
+            stamp = _stamp(folders)
+            if stamp != drawn:
+                drawn = stamp
                 _render(names, folders, to, elsewhere, running=True)
     except KeyboardInterrupt:
         typer.echo("gspo-lab: no longer watching", err=True)
@@ -379,8 +390,8 @@ def _selected(
         [(folder, evidence)] = opened.items()
         chosen = list(dict.fromkeys(names)) or [options.study_named(evidence, None, folder)]
         return [(evidence, options.study_named(evidence, name, folder), name) for name in chosen]
-    known = {folder: evidence.studies() for folder, evidence in opened.items()}
-    everywhere = sorted({name for names in known.values() for name in names})
+    studies = {folder: evidence.studies() for folder, evidence in opened.items()}
+    everywhere = sorted(set().union(*studies.values()))
     for name in names:
         if name not in everywhere:
             places = ", ".join(map(str, opened))
@@ -388,15 +399,17 @@ def _selected(
             raise LabError(
                 f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has}"
             )
-    latest = [
-        (folder, options.study_named(evidence, None, folder))
-        for folder, evidence in opened.items()
-        if not names
-    ]
-    placed = latest or [
-        (at, name) for name in dict.fromkeys(names) for at in opened if name in known[at]
-    ]
-    counts = Counter(name for _, name in placed)
-    return [
-        (opened[at], name, f"{name} ({at})" if counts[name] > 1 else name) for at, name in placed
-    ]
+    if names:
+        candidates = product(dict.fromkeys(names), opened)
+        placed = [(name, folder) for name, folder in candidates if name in studies[folder]]
+    else:
+        placed = [
+            (options.study_named(evidence, None, folder), folder)
+            for folder, evidence in opened.items()
+        ]
+    counts = Counter(name for name, _ in placed)
+    selected = []
+    for name, folder in placed:
+        label = f"{name} ({folder})" if counts[name] > 1 else name
+        selected.append((opened[folder], name, label))
+    return selected

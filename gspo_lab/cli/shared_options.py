@@ -200,9 +200,10 @@ def run_named(evidence: "Evidence", name: str) -> str:
     study, slash, _ = name.partition("/")
     if not slash or study in studies:
         return name
-    matches = [
-        run.id for study in studies for run in evidence.chosen(study) if run.id == f"{study}/{name}"
-    ]
+    matches = []
+    for study in studies:
+        ids = [run.id for run in evidence.chosen(study)]
+        matches += [run_id for run_id in ids if run_id == f"{study}/{name}"]
     if len(matches) > 1:
         raise LabError(f"'{name}' is a run of several studies: {', '.join(matches)}")
     return matches[0] if matches else name
@@ -242,9 +243,9 @@ def make_study(
     return aa_study(study, aa)
 
 
-def _load(*more: str, overrides: Overrides = None, **named: Any) -> "Study":
-    """The study of a command's options, with `more` overrides."""
-    return make_study(overrides=[*(overrides or []), *more], **named)
+def _load(*own_overrides: str, overrides: Overrides = None, **options: Any) -> "Study":
+    """The study of a command's options, with the command's own overrides after the user's."""
+    return make_study(overrides=[*(overrides or []), *own_overrides], **options)
 
 
 def with_study(command: Callable[..., None]) -> Callable[..., None]:
@@ -255,8 +256,8 @@ def with_study(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [*shared.values(), *list(inspect.signature(command).parameters.values())[1:]]
 
     def called(**arguments: Any) -> None:
-        named = {name: arguments.pop(name) for name in shared}
-        command(partial(_load, **named), **arguments)
+        options = {name: arguments.pop(name) for name in shared}
+        command(partial(_load, **options), **arguments)
 
     called.__doc__ = command.__doc__
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

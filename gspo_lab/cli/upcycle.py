@@ -35,9 +35,9 @@ def upcycle(
     from gspo_lab.common.errors import LabError
     from gspo_lab.training.models.upcycle import MEANING, Upcycling, upcycle
 
-    first, dash, last = layers.partition("-")
+    low, dash, high = layers.partition("-")
     try:
-        chosen = tuple(range(int(first), int(last if dash else first) + 1)) if layers else ()
+        chosen = tuple(range(int(low), int(high if dash else low) + 1)) if layers else ()
     except ValueError:
         raise LabError(f"--layers {layers}: write it as 24-29, or as one number") from None
     result = upcycle(model, folder, Upcycling(experts, top_k, chosen, noise, family, seed))

@@ -62,21 +62,21 @@ def certify(
     if rule:
         from gspo_lab.cli.calibrate import measure_error_rates
 
-        kept = measure_error_rates(simulations, json=json)
-        raise typer.Exit(Exit.FINISHED if kept else Exit.INCOMPLETE)
+        within_bands = measure_error_rates(simulations, json=json)
+        raise typer.Exit(Exit.FINISHED if within_bands else Exit.INCOMPLETE)
     from gspo_lab.analysis.findings.decision import decision
     from gspo_lab.analysis.findings.matched import study_certificate
     from gspo_lab.analysis.matching.certificate import verify_record
     from gspo_lab.analysis.readings import Source
 
     with evidence_of(runs) as evidence:
-        named = study_named(evidence, study, runs)
-        source = Source(evidence, named)
+        study_name = study_named(evidence, study, runs)
+        source = Source(evidence, study_name)
         decided = decision(source)
         # The sample is drawn anew each time, so that a forger cannot know which answers are graded
         # again.
         samples = graded_again(
-            evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom()
+            evidence, study_name, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom()
         )
         needed = decided.seeds if decided.stopped else None
         checked = verify_record(evidence, study_certificate(source), samples, needed)

@@ -53,12 +53,13 @@ def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> It
     file is not synced to disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{f'{os.getpid()}.' if shared else ''}partial")
+    owner = f"{os.getpid()}." if shared else ""
+    draft = path.with_name(f".{path.name}.{owner}partial")
     try:
-        yield beside
+        yield draft
         if lasting:
-            _sync(beside)
-        beside.replace(path)
+            _sync(draft)
+        draft.replace(path)
         _sync(path.parent)
     except OSError as error:
         if (
@@ -67,7 +68,7 @@ def atomic_file(path: Path, *, shared: bool = False, lasting: bool = True) -> It
             error.filename = str(path)
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -78,17 +79,17 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     A reader sees a whole folder or none. The former folder is deleted just before the move, so a
     kill in between leaves neither. The next writer deletes what a killed one left.
     """
-    beside = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(beside, ignore_errors=True)
+    draft = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(draft, ignore_errors=True)
     try:
-        yield beside
-        for place in (*beside.rglob("*"), beside):
+        yield draft
+        for place in (*draft.rglob("*"), draft):
             _sync(place)
         shutil.rmtree(path, ignore_errors=True)
-        beside.rename(path)
+        draft.rename(path)
         _sync(path.parent)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -117,8 +118,8 @@ def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = Fa
     if sealed:
         data = {**data, SEALED: True}
         data = {**data, SEAL: _digest(data)}
-    with atomic_file(path, shared=shared) as beside:
-        beside.write_text(as_text(data), encoding="utf-8")
+    with atomic_file(path, shared=shared) as draft:
+        draft.write_text(as_text(data), encoding="utf-8")
 
 
 def as_text(data: Any) -> str:
@@ -187,13 +188,13 @@ def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> I
         file.truncate(0)
         file.write(f"{os.getpid()} {_host()}")
         file.flush()
-        left = threading.Event()
-        threading.Thread(target=_beat, args=(path, left), daemon=True).start()
+        stopped = threading.Event()
+        threading.Thread(target=_beat, args=(path, stopped), daemon=True).start()
         _HELD.add(file)
         try:
             yield
         finally:
-            left.set()
+            stopped.set()
             if not file.closed:  # in a forked child
                 file.truncate(0)  # for other hosts, which may not see that the lock is let go
             _HELD.discard(file)
@@ -204,10 +205,10 @@ def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
     """Lock an open file itself, so that deleting a lock file has no effect; yields whether the lock
     was free.
     """
-    taken = _taken_within(file, patience_seconds)
+    locked = _taken_within(file, patience_seconds)
     _HELD.add(file)
     try:
-        yield taken
+        yield locked
     finally:
         _HELD.discard(file)
 
@@ -279,8 +280,8 @@ def _host() -> str:
     return os.uname().nodename
 
 
-def _beat(path: Path, left: threading.Event) -> None:
-    while not left.wait(BEAT_SECONDS):
+def _beat(path: Path, stopped: threading.Event) -> None:
+    while not stopped.wait(BEAT_SECONDS):
         with suppress(OSError):  # the folder may have been moved away
             os.utime(path)
 
@@ -297,9 +298,9 @@ def _taken_within(file: IO[Any], seconds: float, shared: Path | None = None) -> 
     return True
 
 
-def _taken(file: IO[Any], how: int) -> bool:
+def _taken(file: IO[Any], operation: int) -> bool:
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -35,9 +35,9 @@ EXTRA_OF = {
 }
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, choices: Iterable[str]) -> str:
     """`" (did you mean 'x'?)"`, or nothing where no known name is near."""
-    close = difflib.get_close_matches(name, list(known), n=5)
+    close = difflib.get_close_matches(name, list(choices), n=5)
     # Two letters in the wrong order are a likelier slip than a wrong letter.
     close.sort(key=lambda candidate: sorted(candidate) != sorted(name))
     return f" (did you mean '{close[0]}'?)" if close else ""
@@ -124,26 +124,26 @@ def check_callable(
 
     Calls nothing: what a function makes is seen only when it is made (`check_made`).
     """
-    how = f"it is called as {name.rpartition(':')[2]}({', '.join(call)})"
+    call_form = f"it is called as {name.rpartition(':')[2]}({', '.join(call)})"
     if not callable(part):
         raise LabError(
-            f"the {kind} '{name}' is {type(part).__name__}, not a class or a function; {how}"
+            f"the {kind} '{name}' is {type(part).__name__}, not a class or a function; {call_form}"
         )
     try:
         inspect.signature(part).bind(*call, **(options or {}))
     except TypeError as error:
-        raise LabError(f"the {kind} '{name}' is no {kind}: {how} ({error})") from error
+        raise LabError(f"the {kind} '{name}' is no {kind}: {call_form} ({error})") from error
     except ValueError:
         pass  # some built-in things do not say how they are called
     if isinstance(part, type):
         check_made(kind, name, part, methods)
 
 
-def check_made(kind: str, name: str, made: Any, parts: Sequence[str]) -> None:
+def check_made(kind: str, name: str, value: Any, attributes: Sequence[str]) -> None:
     """LabError where something lacks one of the parts that make it an engine, a sampler, a task."""
-    lacking = [part for part in parts if not hasattr(made, part)]
-    if lacking:
-        raise LabError(f"the {kind} '{name}' is no {kind}: it has no {', '.join(lacking)}")
+    missing = [part for part in attributes if not hasattr(value, part)]
+    if missing:
+        raise LabError(f"the {kind} '{name}' is no {kind}: it has no {', '.join(missing)}")
 
 
 def one_line_error(error: BaseException) -> str:

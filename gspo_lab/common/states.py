@@ -72,11 +72,11 @@ class Exit(IntEnum):
 
 def state_of_exit(code: int) -> State:
     """The state of a run after its worker's exit code."""
-    known: dict[int, State] = {
+    states: dict[int, State] = {
         Exit.FINISHED: State.FINISHED,
         Exit.STOPPED: State.STOPPED,
         Exit.CANCELLED: State.STOPPED,
         Exit.OCCUPIED: State.STOPPED,
         Exit.LOST: State.LOST,
     }
-    return known.get(code, State.FAILED)
+    return states.get(code, State.FAILED)

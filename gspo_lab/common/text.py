@@ -28,10 +28,10 @@ def signed(value: float, width: float | None = None) -> str:
     """
     if abs(value) < 1e-12:
         return "0"
-    shown = f"{value:+.{decimals(width)}f}"
-    if float(shown) == 0:
-        shown = "0" if width else f"{value:+.1e}".replace("e-0", "e-")
-    return shown.replace("-", MINUS)
+    text = f"{value:+.{decimals(width)}f}"
+    if float(text) == 0:
+        text = "0" if width else f"{value:+.1e}".replace("e-0", "e-")
+    return text.replace("-", MINUS)
 
 
 def between(low: float, high: float, margin: float | None) -> str:
@@ -44,11 +44,11 @@ def between(low: float, high: float, margin: float | None) -> str:
 
 def _end(value: float, places: int, margin: float) -> str:
     """An end of an interval, with more decimals where it only rounds to 0 or to the margin."""
-    beside = [limit for limit in (0.0, margin, -margin) if abs(value - limit) > 1e-9]
-    while places < 6 and any(round(value, places) == round(limit, places) for limit in beside):
+    limits = [limit for limit in (0.0, margin, -margin) if abs(value - limit) > 1e-9]
+    while places < 6 and any(round(value, places) == round(limit, places) for limit in limits):
         places += 1
-    shown = f"{value:+.{places}f}"
-    return "0" if float(shown) == 0 else shown.replace("-", MINUS)
+    text = f"{value:+.{places}f}"
+    return "0" if float(text) == 0 else text.replace("-", MINUS)
 
 
 def difference(

@@ -25,9 +25,9 @@ class Series:
     """Values of one arm (or rule). `seed` None: the mean over seeds; else one seed. `low`, `high`:
     the band of a mean.
 
-    `x` is in training steps, or names categories. `at` holds the same points' positions on other x
-    axes, each as long as `x`, by the axis's title: "prompts", "FLOPs". An axis that was not
-    measured is left out. `colour` is a colour of the palette; None: that of the arm with this
+    `x` is in training steps, or names categories. `positions` holds the same points' positions
+    on other x axes, each as long as `x`, by the axis's title: "prompts", "FLOPs". An axis that was
+    not measured is left out. `colour` is a colour of the palette; None: that of the arm with this
     label.
     """
 
@@ -37,7 +37,7 @@ class Series:
     seed: int | None = None
     low: tuple[Value, ...] = ()
     high: tuple[Value, ...] = ()
-    at: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    positions: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     colour: int | None = None
 
     @property
@@ -60,7 +60,7 @@ class Reference:
 class Chart:
     """One figure. `kind`, by what `x` is:
 
-    lines     numbers; the only kind that other x axes (`Series.at`) apply to
+    lines     numbers; the only kind that other x axes (`Series.positions`) apply to
     dots      categories side by side, each with the dots of its seeds and a larger one for their
     mean
     """
@@ -76,7 +76,7 @@ class Chart:
     """Positions are drawn on a logarithmic axis, with a tick at each of them."""
     share: bool = False
     """Values are shares, shown in per cent."""
-    whole: bool = False
+    from_zero: bool = False
     """Values count things, or are shares: the axis starts at zero."""
     steps: bool = False
     """Lines change at once, and stay until they change again."""
@@ -107,23 +107,29 @@ class Chart:
     @cached_property
     def categories(self) -> list[str]:
         """The places of dots, in the order in which they first appear."""
-        return list(dict.fromkeys(str(x) for series in self.series for x in series.x))
+        places: dict[str, None] = {}
+        for series in self.series:
+            places |= dict.fromkeys(map(str, series.x))
+        return list(places)
+
+    @property
+    def places(self) -> list[float]:
+        """Every place on a numeric horizontal axis at which a series has a point, in order."""
+        return sorted(set().union(*(map(float, series.x) for series in self.series)))
 
     def values(self) -> list[float]:
         """Every number that is drawn along the value axis, ends of bands included."""
-        return [
-            v
-            for s in self.series
-            for column in (s.y, s.low, s.high)
-            for v in column
-            if v is not None
-        ]
+        numbers_drawn: list[float] = []
+        for series in self.series:
+            for column in (series.y, series.low, series.high):
+                numbers_drawn += [value for value in column if value is not None]
+        return numbers_drawn
 
     @cached_property
     def axis(self) -> "Axis":
         """The axis of the values: holds all of them, and those that were published."""
         values = [*self.values(), *(reference.value for reference in self.references)]
-        return log_axis(values) if self.log else linear_axis(values, whole=self.whole)
+        return log_axis(values) if self.log else linear_axis(values, from_zero=self.from_zero)
 
     def placed(self, values: Sequence[Value]) -> list[Value]:
         """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest
@@ -161,22 +167,22 @@ def log_axis(values: list[float]) -> Axis:
     ticks.
     """
     positive = [value for value in values if value > 0] or [1e-4, 1.0]
-    first = math.floor(math.log10(min(positive)) + 1e-9)
-    last = max(first + 1, math.ceil(math.log10(max(positive)) - 1e-9))
-    ticks = tuple(10.0**power for power in range(first, last + 1, -(-(last - first) // 6)))
+    lowest = math.floor(math.log10(min(positive)) + 1e-9)
+    last = max(lowest + 1, math.ceil(math.log10(max(positive)) - 1e-9))
+    ticks = tuple(10.0**power for power in range(lowest, last + 1, -(-(last - lowest) // 6)))
     if all(value != 0 for value in values):
-        return Axis(first, last, None, ticks)
-    bottom = first - (last - first) * Axis.GAP / (1 - Axis.GAP)
+        return Axis(lowest, last, None, ticks)
+    bottom = lowest - (last - lowest) * Axis.GAP / (1 - Axis.GAP)
     return Axis(bottom, last, 10.0**bottom, (0.0, *ticks))
 
 
-def linear_axis(values: list[float], *, whole: bool) -> Axis:
+def linear_axis(values: list[float], *, from_zero: bool) -> Axis:
     """From the smallest to the largest value; Plotly finds its ticks."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if whole:
+    if from_zero:
         low = min(low, 0.0)
     if high - low <= 1e-12 * max(1.0, abs(high)):
-        return Axis(low, low + 1.0) if whole else Axis(low - 0.5, high + 0.5)
+        return Axis(low, low + 1.0) if from_zero else Axis(low - 0.5, high + 0.5)
     return Axis(low, high)
 
 
@@ -184,22 +190,22 @@ def sentence(chart: Chart) -> str:
     """The figure in words, for those who do not see it."""
     if not chart.values():
         return f"{chart.title}: {NOT_MEASURED}."
-    parts = []
+    texts = []
     for series in chart.means or chart.seeds:
-        known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
-        if not known:
-            parts.append(f"{series.label} {NOT_MEASURED}")
+        points = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
+        if not points:
+            texts.append(f"{series.label} {NOT_MEASURED}")
         elif chart.kind == "lines":
-            (first, start) = known[0]
-            (last, end) = known[-1]
-            begins = f"from {chart.format_value(start)} at {chart.x_title} {format_position(first)}"
-            parts.append(
+            (begin, start) = points[0]
+            (last, end) = points[-1]
+            begins = f"from {chart.format_value(start)} at {chart.x_title} {format_position(begin)}"
+            texts.append(
                 f"{series.label} {begins} to {chart.format_value(end)} at {format_position(last)}"
             )
         else:
-            values = ", ".join(f"{format_position(x)}: {chart.format_value(y)}" for x, y in known)
-            parts.append(f"{series.label} {values}")
-    return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(parts)}."
+            values = ", ".join(f"{format_position(x)}: {chart.format_value(y)}" for x, y in points)
+            texts.append(f"{series.label} {values}")
+    return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(texts)}."
 
 
 def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
@@ -208,16 +214,16 @@ def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     """
     if chart.kind == "dots":
         return _by_category(chart)
-    shown = chart.means or chart.seeds
-    columns = [dict(zip(s.x, s.y, strict=True)) for s in shown]
-    positions = sorted({float(x) for s in shown for x in s.x})
+    drawn = chart.means or chart.seeds
+    columns = [dict(zip(s.x, s.y, strict=True)) for s in drawn]
+    positions = sorted(set().union(*columns))
     caption = chart.y_title + (", mean over seeds" if chart.means else "")
     rows: list[list[Any]] = [[x, *(column.get(x) for column in columns)] for x in positions]
     if len(rows) > TABLE_ROWS:
         size = -(-(len(rows) - 1) // (TABLE_ROWS - 1))
         caption += f"; one point in {size}, and the last"
         rows = [*rows[:-1:size], rows[-1]]
-    return [chart.x_title, *(s.named for s in shown)], rows, caption
+    return [chart.x_title, *(s.named for s in drawn)], rows, caption
 
 
 def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
@@ -226,17 +232,20 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     A series that is its category is named once.
     """
     seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
-    values = {
-        (str(x), s.label, s.seed): y for s in chart.series for x, y in zip(s.x, s.y, strict=True)
-    }
-    labels = list(dict.fromkeys(s.label for s in chart.series))
-    pairs = [(c, label) for c in chart.categories for label in labels if (c, label, None) in values]
-    alone = all(category == label for category, label in pairs)
-    head = [chart.x_title, *([] if alone else ["of"]), "mean", *(f"seed {seed}" for seed in seeds)]
-    rows = [
-        [c, *([] if alone else [label]), *(values.get((c, label, seed)) for seed in (None, *seeds))]
-        for c, label in pairs
-    ]
+    values: dict[str, dict[tuple[str, int | None], Value]] = {}
+    for series in chart.series:
+        for x, y in zip(series.x, series.y, strict=True):
+            values.setdefault(str(x), {})[series.label, series.seed] = y
+    rows: list[list[Any]] = []
+    for category, of_category in values.items():
+        for label in dict.fromkeys(series.label for series in chart.means):
+            if (label, None) in of_category:
+                numbers_of = [of_category.get((label, seed)) for seed in (None, *seeds)]
+                rows.append([category, label, *numbers_of])
+    head = [chart.x_title, "of", "mean", *(f"seed {seed}" for seed in seeds)]
+    if all(row[0] == row[1] for row in rows):
+        head.remove("of")
+        rows = [[row[0], *row[2:]] for row in rows]
     return head, rows, chart.y_title
 
 

@@ -129,7 +129,7 @@ class Study:
         """
         return scores(self.source).drop(columns="evaluation")
 
-    def records(self, metric: str, *more: str) -> DataFrame:
+    def records(self, metric: str, *further_metrics: str) -> DataFrame:
         """A row per rollout batch or per update, whichever the metrics are recorded of, and a
         column per metric.
 
@@ -138,14 +138,14 @@ class Study:
         (docs/reference/metrics.md). LabError for a name that is no metric, or metrics of both kinds
         at once.
         """
-        metrics = [metric, *more]
+        metrics = [metric, *further_metrics]
         steps = RECORD_TABLES["steps"]
         updates = RECORD_TABLES["updates"]
-        known = {*steps.names, *updates.names}
-        if unknown := [name for name in metrics if name not in known]:
+        recorded = {*steps.names, *updates.names}
+        if unknown := [name for name in metrics if name not in recorded]:
             raise LabError(
-                f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/reference/metrics.md"
-                " has all"
+                f"no metric '{unknown[0]}'{nearest(unknown[0], recorded)};"
+                " docs/reference/metrics.md has all"
             )
         of_steps = {*metrics} <= {*steps.names}
         if not of_steps and not {*metrics} <= {*updates.names}:
@@ -185,9 +185,9 @@ class Study:
             readings.Steps(_word("steps", steps, readings.Steps)),
             readings.Minibatch(_word("minibatch", minibatch, readings.Minibatch)),
         )
-        how = readings.Reduce(_word("reduce", reduce, readings.Reduce))
+        reduction = readings.Reduce(_word("reduce", reduce, readings.Reduce))
         chosen = readings.Reading(
-            metric, window, how, readings.Weight(_word("weight", weight, readings.Weight))
+            metric, window, reduction, readings.Weight(_word("weight", weight, readings.Weight))
         )
         deciding = readings.deciding(self.source.declaration)
         sets = {"recorded": readings.RECORDED, "finished": readings.FINISHED, "deciding": deciding}
@@ -257,16 +257,12 @@ class Study:
         verdict).
         """
         certificate = study_certificate(self.source)
-        rows = [
-            [
-                check.name,
-                *((" / ".join(pair.arms), pair.seed) if pair else (None,) * 2),
-                str(check.state),
-                check.detail,
-            ]
-            for name in certificate.states()
-            for pair, check in certificate.of(name)
-        ]
+        rows = []
+        for name in certificate.states():
+            for pair, check in certificate.of(name):
+                arms = None if pair is None else " / ".join(pair.arms)
+                seed = None if pair is None else pair.seed
+                rows.append([check.name, arms, seed, str(check.state), check.detail])
         frame = DataFrame(rows, columns=["check", "arms", "seed", "state", "detail"]).astype(
             {"seed": "Int64"}
         )
@@ -278,8 +274,8 @@ class Study:
         return "\n".join(answer(self.source).lines)
 
 
-def _word(name: str, word: str, known: Iterable[str]) -> str:
-    words = [str(word_) for word_ in known]
+def _word(name: str, word: str, choices: Iterable[str]) -> str:
+    words = [str(word_) for word_ in choices]
     if word not in words:
         raise LabError(f"{name}='{word}'{nearest(word, words)}: it is one of {', '.join(words)}")
     return word

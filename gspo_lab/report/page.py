@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Article:
     @property
     def every(self) -> tuple[View, ...]:
         """The sections in their order on the page."""
-        return tuple(section for group in self.sections.values() for section in group)
+        return tuple(chain.from_iterable(self.sections.values()))
 
     @property
     def links(self) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _axes(articles: Sequence[Article]) -> list[str]:
         for section in article.every:
             for chart in figures_of(section).values():
                 for series in chart.series:
-                    titles |= dict.fromkeys(series.at)
+                    titles |= dict.fromkeys(series.positions)
     return list(titles)
 
 

@@ -8,7 +8,7 @@ text.
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gspo_lab.analysis.findings.clip_fractions import arms_by_level
@@ -55,7 +55,7 @@ _ARMS_DARK = "4aa8e0 f0803c 2fc79a e19cc4 f0b63e b5e2fa b79be0 d9719b c3d04a b98
 def _scheme(
     paper: str, ink: str, soft: str, line: str, neutral: tuple[str, str], arms: str
 ) -> dict[str, str]:
-    named = {
+    colours = {
         "paper": paper,
         "ink": ink,
         "soft": soft,
@@ -63,7 +63,7 @@ def _scheme(
         "n1": neutral[0],
         "n2": neutral[1],
     }
-    return {**named, **{f"a{i}": f"#{colour}" for i, colour in enumerate(arms.split())}}
+    return {**colours, **{f"a{i}": f"#{colour}" for i, colour in enumerate(arms.split())}}
 
 
 LIGHT = _scheme("#ffffff", "#1b1f24", "#59636e", "#d8dee4", ("#5f6b76", "#6b7682"), _ARMS_LIGHT)
@@ -81,10 +81,12 @@ def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
                 level: name for level, name in zip(LEVELS, RULES, strict=True) if name in study.arms
             } | levels
         for colour, level in enumerate(LEVELS):
-            taken = any(colours.get(arm) == colour for arm in study.arms)
-            if level in levels and not taken:
+            used = any(colours.get(arm) == colour for arm in study.arms)
+            if level in levels and not used:
                 colours.setdefault(levels[level], colour)
-    names = dict.fromkeys(arm for study in studies for arm in study.arms)
+    names: dict[str, None] = {}
+    for study in studies:
+        names |= dict.fromkeys(study.arms)
     neither = [arm for arm in names if arm not in colours]
     colours |= {arm: len(LEVELS) + place for place, arm in enumerate(neither)}
     return {arm: colours[arm] for arm in names}
@@ -106,20 +108,19 @@ def variables(arms: Mapping[str, int]) -> str:
     """Both schemes as variables of the page's style, and each arm's colour for the elements that
     carry its name.
     """
-    light, dark = (
-        "".join(f"--{name}:{value};" for name, value in scheme.items()) for scheme in (LIGHT, DARK)
-    )
-    named = ""
+    light = "".join(f"--{name}:{value};" for name, value in LIGHT.items())
+    dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
+    rules = ""
     for arm, colour in arms.items():
         # As a string of CSS: nothing in it ends the string or the style.
         letters = (
             letter if letter.isalnum() and letter.isascii() else f"\\{ord(letter):x} "
             for letter in arm
         )
-        named += f'[data-arm="{"".join(letters)}"]{{--c:var(--{colour_name(colour)})}}'
+        rules += f'[data-arm="{"".join(letters)}"]{{--c:var(--{colour_name(colour)})}}'
     return (
         f":root{{{light}}}\n@media screen and (prefers-color-scheme:"
-        f" dark){{:root{{{dark}}}}}\n{named}\n"
+        f" dark){{:root{{{dark}}}}}\n{rules}\n"
     )
 
 
@@ -158,7 +159,7 @@ def axis_range(chart: Chart) -> tuple[float, float]:
     room = 0.12 if chart.kind == "dots" else 0.04
     low = (
         axis.low
-        if chart.whole and axis.low == 0 and chart.kind == "lines"
+        if chart.from_zero and axis.low == 0 and chart.kind == "lines"
         else axis.low - 0.04 * reach
     )
     return low, axis.high + room * reach
@@ -197,7 +198,7 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
             room = 0.02 * (high - low)
             layout["xaxis"]["range"] = [low - room, high + room]
         if chart.log_x:
-            places = sorted({float(x) for series in chart.series for x in series.x})
+            places = chart.places
             ticks = {"tickvals": places, "ticktext": [f"{place:g}" for place in places]}
             layout["xaxis"] |= {"type": "log", **ticks}
     else:
@@ -298,7 +299,7 @@ def _value_axis(chart: Chart) -> Json:
     return out
 
 
-def _trace(chart: Chart, series: Series, **more: Any) -> Json:
+def _trace(chart: Chart, series: Series, **look: Any) -> Json:
     """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its
     band; its seeds are silent then: they would be dozens of lines. `customdata` has per point the
     name of its place (of dots), the true value, and the band."""
@@ -308,26 +309,27 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     out |= {
         "showlegend": series.seed is None,
         "meta": {"series": series.label, "seed": series.seed},
-        **more,
+        **look,
     }
     if series.seed is not None and any(mean.label == series.label for mean in chart.means):
         out["hoverinfo"] = "skip"
         if not dots:
             return out
     shape = ".3~%" if chart.share else ".4~g"
-    at = int(dots)
+    value_column = int(dots)
     bands: tuple[tuple[Value, ...], ...] = (series.low, series.high) if series.low else ()
-    columns = [*([map(inert, series.x)] if dots else []), series.y, *bands]
+    columns: list[Iterable[Any]] = [series.y, *bands]
+    if dots:
+        columns.insert(0, map(inert, series.x))
     out["customdata"] = [list(row) for row in zip(*columns, strict=True)]
     if "hoverinfo" not in out:
-        band = (
-            f" (%{{customdata[{at + 1}]:{shape}}} to %{{customdata[{at + 2}]:{shape}}})"
-            if bands
-            else ""
-        )
-        out["hovertemplate"] = (
-            f"%{{fullData.name}}: %{{customdata[{at}]:{shape}}}{band}<extra></extra>"
-        )
+        value = f"%{{customdata[{value_column}]:{shape}}}"
+        band = ""
+        if bands:
+            low = f"%{{customdata[{value_column + 1}]:{shape}}}"
+            high = f"%{{customdata[{value_column + 2}]:{shape}}}"
+            band = f" ({low} to {high})"
+        out["hovertemplate"] = f"%{{fullData.name}}: {value}{band}<extra></extra>"
     return out
 
 
@@ -352,26 +354,29 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
         line["dash"] = dash(index) if mean and not grey else "solid"
         if chart.steps:
             line["shape"] = "hv"
-        marked = known = [value is not None for value in series.y]
-        if sum(known) > FEW:  # then only those that no line reaches
-            around = zip([False, *known], known, [*known[1:], False], strict=False)
-            marked = [here and not before and not after for before, here, after in around]
-        more: Json = {
+        marked = measured = [value is not None for value in series.y]
+        if sum(measured) > FEW:  # then only those that no line reaches
+            around = zip([False, *measured], measured, [*measured[1:], False], strict=False)
+            marked = [
+                point and not previous and not following for previous, point, following in around
+            ]
+        look: Json = {
             "x": list(series.x),
             "y": chart.placed(series.y),
             "line": line,
             "mode": "lines",
         }
         if any(marked):
-            sizes = [(7 if mean else 5) if mark else 0 for mark in marked]
-            more |= {
+            size = 7 if mean else 5
+            sizes = [size if mark else 0 for mark in marked]
+            look |= {
                 "mode": "lines+markers",
                 "marker": {"color": colour, "size": sizes, "line": {"width": 0}},
             }
-        more |= {"connectgaps": True} if mean else {"opacity": 0.12 if grey else 0.35}
-        trace = _trace(chart, series, **more)
-        if series.at:
-            trace["meta"]["at"] = {axis: list(places) for axis, places in series.at.items()}
+        look |= {"connectgaps": True} if mean else {"opacity": 0.12 if grey else 0.35}
+        trace = _trace(chart, series, **look)
+        if series.positions:
+            trace["meta"]["at"] = {axis: list(places) for axis, places in series.positions.items()}
         out.append(trace)
     return out
 
@@ -385,19 +390,19 @@ def _band(series: Series, colour: str) -> Json:
         else:
             stretches[-1].append(i)
 
-    def around(there: Sequence[Any], back: Sequence[Any]) -> list[Any]:
+    def around(forward: Sequence[Any], back: Sequence[Any]) -> list[Any]:
         out: list[Any] = []
         for places in filter(None, stretches):
             out += (
                 ([None] if bool(out) else [])
-                + [there[i] for i in places]
+                + [forward[i] for i in places]
                 + [back[i] for i in reversed(places)]
             )
         return out
 
     meta: Json = {"series": series.label, "seed": series.seed, "role": "band"}
-    if series.at:
-        meta["at"] = {axis: around(places, places) for axis, places in series.at.items()}
+    if series.positions:
+        meta["at"] = {axis: around(places, places) for axis, places in series.positions.items()}
     look: Json = {
         "type": "scatter",
         "mode": "lines",
@@ -430,7 +435,7 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     out = []
     for series in sorted(chart.series, key=lambda series: series.seed is None):
         colour = LIGHT[colour_name(colours[series.label])]
-        beside = 0.0
+        offset = 0.0
         mark = {
             "color": colour,
             "size": 12,
@@ -438,10 +443,10 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
             "line": {"color": LIGHT["paper"], "width": 1.5},
         }
         if series.seed is not None:
-            beside = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
+            offset = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
             mark = {"color": colour, "size": 6, "opacity": 0.55, "line": {"width": 0}}
         x = [
-            chart.categories.index(str(place)) + offsets[series.label] + beside
+            chart.categories.index(str(place)) + offsets[series.label] + offset
             for place in series.x
         ]
         look = {
@@ -468,25 +473,27 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     inside = height_of(chart) - TOP - BOTTOM
     ends = []
     for series in chart.means or chart.seeds:
-        known = [y for y in series.y if y is not None]
-        if known and series.label in colours:
-            ends.append(((_at(chart, known[-1]) - low) / (high - low) * inside, known[-1], series))
+        values = [y for y in series.y if y is not None]
+        if values and series.label in colours:
+            ends.append(
+                ((_at(chart, values[-1]) - low) / (high - low) * inside, values[-1], series)
+            )
     ends.sort(key=lambda end: -end[0])
     if len(ends) * LINE > inside + LINE or len({series.label for *_, series in ends}) < 2:
         return []
     places: list[float] = []
-    for at, _, _ in ends:
-        places.append(min(at, places[-1] - LINE) if places else at)
+    for height, _, _ in ends:
+        places.append(min(height, places[-1] - LINE) if places else height)
     short = max(0.0, -places[-1] if places else 0.0)
     right: Json = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "showarrow": False}
     return [
         right
         | {"name": inert(series.named), "text": inert(series.label), "y": _at(chart, value)}
         | {
-            "yshift": round(place + short - at, 1),
+            "yshift": round(place + short - height, 1),
             "font": {"color": LIGHT[colour_name(colours[series.label])]},
         }
-        for place, (at, value, series) in zip(places, ends, strict=True)
+        for place, (height, value, series) in zip(places, ends, strict=True)
     ]
 
 
@@ -506,14 +513,13 @@ def _values_above(chart: Chart) -> list[Json]:
         "font": {"color": LIGHT["ink"], "size": 11},
     }
     above["textangle"] = -90 if len(chart.categories) * len(offsets) > FEW else 0
-    return [
-        above
-        | {
-            "x": chart.categories.index(str(x)) + offsets[series.label],
-            "y": _at(chart, tops[str(x), series.label]),
-        }
-        | {"text": inert(chart.format_value(y, 2)), "name": inert(series.label)}
-        for series in chart.means
-        for x, y in zip(series.x, series.y, strict=True)
-        if y is not None
-    ]
+    values = []
+    for series in chart.means:
+        for x, y in zip(series.x, series.y, strict=True):
+            if y is None:
+                continue
+            place = chart.categories.index(str(x)) + offsets[series.label]
+            top = _at(chart, tops[str(x), series.label])
+            text = inert(chart.format_value(y, 2))
+            values.append(above | {"x": place, "y": top, "text": text, "name": inert(series.label)})
+    return values

@@ -74,8 +74,8 @@ def write(report: Report, folder: Path) -> list[Path]:
     for ending, content in contents.items():
         path = folder / f"{report.name}.{ending}"
         paths.append(path)
-        with atomic_file(path, shared=True, lasting=False) as beside:
-            beside.write_text(content, encoding="utf-8", newline="\n")
+        with atomic_file(path, shared=True, lasting=False) as draft:
+            draft.write_text(content, encoding="utf-8", newline="\n")
     return paths
 
 

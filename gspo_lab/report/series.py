@@ -5,6 +5,7 @@ its band.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Points:
     y: Floats
     low: Floats | None = None
     high: Floats | None = None
-    at: Mapping[str, Floats] = field(default_factory=dict)
+    positions: Mapping[str, Floats] = field(default_factory=dict)
 
 
 ByRun = Mapping[str, Mapping[int, Points]]
@@ -95,9 +96,9 @@ def _weighted(by_run: ByRun, weights: Mapping[str, float]) -> dict[int, Points]:
         runs_ = [by_run[arm][seed] for arm in weights]
         shares = np.array(list(weights.values()))
         (x, heights) = aligned(runs_)
-        known = np.isfinite(heights).all(axis=0)
-        at = {axis: shares @ places[:, known] for axis, places in on_axes(runs_).items()}
-        out[seed] = Points(x[known], shares @ heights[:, known], at=at)
+        complete = np.isfinite(heights).all(axis=0)
+        positions = {axis: shares @ places[:, complete] for axis, places in on_axes(runs_).items()}
+        out[seed] = Points(x[complete], shares @ heights[:, complete], positions=positions)
     return out
 
 
@@ -107,28 +108,34 @@ def aligned(runs_: Sequence[Points], name: str = "y") -> tuple[Floats, Floats]:
     """
     finite = [np.isfinite(run.y) for run in runs_]
     positions = np.unique(
-        np.concatenate([run.x[there] for run, there in zip(runs_, finite, strict=True)])
+        np.concatenate([run.x[mask] for run, mask in zip(runs_, finite, strict=True)])
     )
     out = np.full((len(runs_), len(positions)), np.nan)
-    for row, run, there in zip(out, runs_, finite, strict=True):
-        values = run.at[name] if name in run.at else getattr(run, name)
-        row[np.searchsorted(positions, run.x[there])] = values[there]
+    for row, run, mask in zip(out, runs_, finite, strict=True):
+        values = run.positions[name] if name in run.positions else getattr(run, name)
+        row[np.searchsorted(positions, run.x[mask])] = values[mask]
     return positions, out
 
 
 def on_axes(runs_: Sequence[Points]) -> dict[str, Floats]:
     """The same places on every axis that all runs have."""
-    return {axis: aligned(runs_, axis)[1] for axis in AXES if all(axis in run.at for run in runs_)}
+    return {
+        axis: aligned(runs_, axis)[1]
+        for axis in AXES
+        if all(axis in run.positions for run in runs_)
+    }
 
 
-def all_lines(by_run: ByRun, both: ByRun) -> tuple[Series, ...]:
+def all_lines(by_run: ByRun, contrast_sides: ByRun) -> tuple[Series, ...]:
     """`lines` of every arm, and of `both` sides of a contrast, which alone have lines of seeds
     then. Where there are many runs no seed has a line."""
-    thin = sum(map(len, (both or by_run).values())) >= MANY_RUNS
-    out = [
-        line for arm, seeds in by_run.items() for line in lines(arm, seeds, thin=thin or bool(both))
-    ]
-    return (*out, *(line for name, seeds in both.items() for line in lines(name, seeds, thin=thin)))
+    thin = sum(map(len, (contrast_sides or by_run).values())) >= MANY_RUNS
+    series: list[Series] = []
+    for arm, seeds in by_run.items():
+        series += lines(arm, seeds, thin=thin or bool(contrast_sides))
+    for side, seeds in contrast_sides.items():
+        series += lines(side, seeds, thin=thin)
+    return tuple(series)
 
 
 def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
@@ -136,34 +143,36 @@ def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple
     all seeds have. The band of the mean reaches from the lowest to the highest value of any seed;
     of an envelope, of any single update.
     """
-    known = {seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()}
-    if not known:
+    measured = {
+        seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()
+    }
+    if not measured:
         return ()
-    runs_ = list(known.values())
+    runs_ = list(measured.values())
     positions, heights = aligned(runs_)
     x = tuple(positions.tolist())
     known_there = np.isfinite(heights)
     out = []
-    at = {
+    positions_at = {
         axis: places
         for axis, places in on_axes(runs_).items()
         if np.isfinite(places[known_there]).all()
     }
-    if len(known) > 1 and not thin:
-        for row, seed in enumerate(known):
-            points_at = {axis: column(places[row]) for axis, places in at.items()}
-            out.append(Series(arm, x, column(heights[row]), seed=seed, at=points_at))
-    enveloped = all(points.low is not None for points in known.values())
+    if len(measured) > 1 and not thin:
+        for row, seed in enumerate(measured):
+            points_at = {axis: column(places[row]) for axis, places in positions_at.items()}
+            out.append(Series(arm, x, column(heights[row]), seed=seed, positions=points_at))
+    enveloped = all(points.low is not None for points in measured.values())
     low, high = (
         (aligned(runs_, "low")[1], aligned(runs_, "high")[1]) if enveloped else (heights, heights)
     )
     edges = (np.fmin.reduce(low), np.fmax.reduce(high))
     alike = np.array_equal(*edges, equal_nan=True)
     band = ((), ()) if alike else (column(edges[0]), column(edges[1]))
-    means = {axis: column(mean_of_runs(places)) for axis, places in at.items()}
+    means = {axis: column(mean_of_runs(places)) for axis, places in positions_at.items()}
     return (
         *out,
-        Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means),
+        Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], positions=means),
     )
 
 
@@ -172,22 +181,24 @@ def pair_lines(
 ) -> list[Series]:
     """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise
     interval over the steps that every pair has."""
-    both = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
+    pairs = {seed: (base[seed], subject[seed]) for seed in sorted(base.keys() & subject.keys())}
     seeds = [
-        seed for seed, lines in both.items() if all(np.isfinite(line.y).any() for line in lines)
+        seed for seed, lines in pairs.items() if all(np.isfinite(line.y).any() for line in lines)
     ]
     if not seeds:
         return []
-    steps, heights = aligned([line for seed in seeds for line in both[seed]])
+    steps, heights = aligned([*chain.from_iterable(pairs[seed] for seed in seeds)])
     shared = np.isfinite(heights).all(axis=0)
     if not shared.any():
         return []
-    apart = (heights[1::2] - heights[::2])[:, shared]
+    differences = (heights[1::2] - heights[::2])[:, shared]
     x = tuple(steps[shared].tolist())
-    thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
-    judged = pointwise_t(apart, alpha)
+    thin = [
+        Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, differences, strict=True)
+    ]
+    judged = pointwise_t(differences, alpha)
     ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
-    mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
+    mean = Series(arm, x, column(mean_of_runs(differences)), low=ends[0], high=ends[1])
     return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
 
 
@@ -204,8 +215,8 @@ def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict
     out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
     for (arm, seed), listed in rows.items():
         values = dict(zip(names, np.asarray(listed, dtype=np.float64).T, strict=True))
-        at = {axis: values[axis] for axis in AXES if axis in values}
-        out.setdefault(arm, {})[seed] = Points(values[x], values[y], at=at)
+        positions = {axis: values[axis] for axis in AXES if axis in values}
+        out.setdefault(arm, {})[seed] = Points(values[x], values[y], positions=positions)
     return out
 
 
@@ -215,11 +226,11 @@ def axes(study: Source) -> tuple[dict[str, str], str]:
     for track in course(study).tracks:
         if track.arm in paces and (pace := _pace(track.columns)) is not None:
             paces[track.arm].append(pace)
-    apart = {arm: max(known) / min(known) for arm, known in paces.items() if known}
-    arm = max(apart, key=lambda name: apart[name], default="")
-    if not apart or apart[arm] <= UNEVEN:
+    spreads = {arm: max(values) / min(values) for arm, values in paces.items() if values}
+    arm = max(spreads, key=lambda name: spreads[name], default="")
+    if not spreads or spreads[arm] <= UNEVEN:
         return dict(AXES), ""
-    why = f"for the same work one run of {arm} took {apart[arm]:.1f} times as long as another."
+    why = f"for the same work one run of {arm} took {spreads[arm]:.1f} times as long as another."
     return {
         axis: total for axis, total in AXES.items() if axis != SECONDS
     }, f"No axis of device seconds: {why}"
@@ -231,11 +242,11 @@ def _pace(columns: Mapping[str, Floats]) -> float | None:
     """
     seconds = columns[AXES[SECONDS]]
     for work in (columns[AXES["FLOPs"]], columns[AXES["response tokens"]]):
-        known = np.flatnonzero(
+        timed = np.flatnonzero(
             np.isfinite(seconds) & np.isfinite(work) & (work > 0) & (seconds > 0)
         )
-        if len(known):
-            return float(seconds[known[-1]] / work[known[-1]])
+        if len(timed):
+            return float(seconds[timed[-1]] / work[timed[-1]])
     return None
 
 
@@ -262,8 +273,10 @@ def points(
             low, high = (
                 (values[f"{metric}.low"], values[f"{metric}.high"]) if envelope else (None, None)
             )
-            at = {axis: values[total] for axis, total in places.items()}
-            out[track.arm][track.seed] = Points(track.x(metric), values[metric], low, high, at)
+            positions = {axis: values[total] for axis, total in places.items()}
+            out[track.arm][track.seed] = Points(
+                track.x(metric), values[metric], low, high, positions
+            )
     return out
 
 
@@ -286,11 +299,11 @@ def curve(
     too. `look` goes to the chart.
     """
     by_arm = points(study, metric, envelope=envelope, compute=compute)
-    parts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
+    texts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
     series = all_lines(by_arm, sides_of(study, by_arm) if compute else {})
     reach = float(max(1, steps_of(study) - 1))
     look |= {
-        "note": " ".join(filter(None, parts)),
+        "note": " ".join(filter(None, texts)),
         "reading": Reading(metric, Window(Steps.ALL)).key,
     }
     return Chart(
@@ -304,41 +317,43 @@ def curve(
     )
 
 
-def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:
+def per_minibatch(study: Source, reading: Reading) -> tuple[Series, ...]:
     """Per arm the reading by mini-batch index: every recorded run, and their mean."""
-    pools = by_minibatch(of, reading)
+    pools = by_minibatch(study, reading)
     values = {
         run: {index: pool.value for index, pool in by_index.items()}
         for run, by_index in pools.items()
     }
-    return dots_by_arm(of, values)
+    return dots_by_arm(study, values)
 
 
-def dots_by_arm(of: Source, by_run: Mapping[str, Mapping[int, Value]]) -> tuple[Series, ...]:
+def dots_by_arm(study: Source, by_run: Mapping[str, Mapping[int, Value]]) -> tuple[Series, ...]:
     """Per arm the values of its runs by a number's place, and their mean."""
     out: list[Series] = []
-    for arm in of.arms:
-        known = {
-            run.seed: by_run[run.id] for run in runs(of) if run.arm == arm and by_run.get(run.id)
+    for arm in study.arms:
+        recorded = {
+            run.seed: by_run[run.id] for run in runs(study) if run.arm == arm and by_run.get(run.id)
         }
         seeds = {
             seed: {str(place): value for place, value in values.items()}
-            for seed, values in known.items()
+            for seed, values in recorded.items()
         }
-        out += dots_of(arm, [str(place) for place in sorted(set().union(*known.values()))], seeds)
+        out += dots_of(
+            arm, [str(place) for place in sorted(set().union(*recorded.values()))], seeds
+        )
     return tuple(out)
 
 
 def per_arm(
-    of: Source, reading: Reading, label: str, colour: int, arms: Mapping[str, str]
+    study: Source, reading: Reading, label: str, colour: int, arms: Mapping[str, str]
 ) -> tuple[Series, ...]:
     """One series over categories, each with the arm that it shows: every recorded run, and their
     mean.
     """
-    values = read(of, reading)
+    values = read(study, reading)
     seeds: dict[int, dict[str, Value]] = {}
     for category, arm in arms.items():
-        for run in runs(of):
+        for run in runs(study):
             if run.arm == arm and values[run.id].weight:
                 seeds.setdefault(run.seed, {})[category] = values[run.id].value
     return tuple(dots_of(label, list(arms), dict(sorted(seeds.items())), colour))
@@ -356,17 +371,19 @@ def dots_of(
     if not categories:
         return []
     x = tuple(categories)
-    each = {seed: tuple(values.get(category) for category in x) for seed, values in seeds.items()}
-    several = len(each) > 1
+    by_seed = {
+        seed: tuple(values.get(category) for category in x) for seed, values in seeds.items()
+    }
+    several = len(by_seed) > 1
     out = (
-        [Series(label, x, y, seed=seed, colour=colour) for seed, y in each.items()]
+        [Series(label, x, y, seed=seed, colour=colour) for seed, y in by_seed.items()]
         if several
         else []
     )
-    by_place = list(zip(*each.values(), strict=True)) or [() for _ in x]
-    known = [[y for y in values if y is not None] for values in by_place]
-    low = tuple(min(values, default=None) for values in known) if several else ()
-    high = tuple(max(values, default=None) for values in known) if several else ()
+    by_place = list(zip(*by_seed.values(), strict=True)) or [() for _ in x]
+    measured = [[y for y in values if y is not None] for values in by_place]
+    low = tuple(min(values, default=None) for values in measured) if several else ()
+    high = tuple(max(values, default=None) for values in measured) if several else ()
     return [
         *out,
         Series(label, x, tuple(map(average, by_place)), low=low, high=high, colour=colour),

@@ -104,8 +104,8 @@ class CompiledTemplates(BytecodeCache):
         path = self._path(bucket)
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path, shared=True, lasting=False) as beside:
-                beside.write_bytes(bucket.bytecode_to_string())
+            with atomic_file(path, shared=True, lasting=False) as draft:
+                draft.write_bytes(bucket.bytecode_to_string())
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def environment(output: Output) -> Environment:
     """The templates of one output. Every text in them is made inert, and what is None or NaN says
     that it was not measured."""
     text, cell = (html_text, html_text) if output == "html" else (markdown_text, _cell)
-    found = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         bytecode_cache=CompiledTemplates(),
         autoescape=True,
@@ -122,13 +122,13 @@ def environment(output: Output) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(FILTERS)
-    found.globals.update(cells=functools.partial(cells, text=cell), nothing=NONE, zip=zip)
-    found.globals.update(page=output == "html", not_measured=NOT_MEASURED)
-    library = found.get_template("html.j2" if output == "html" else "markdown.j2").module
+    jinja.filters.update(FILTERS)
+    jinja.globals.update(cells=functools.partial(cells, text=cell), nothing=NONE, zip=zip)
+    jinja.globals.update(page=output == "html", not_measured=NOT_MEASURED)
+    library = jinja.get_template("html.j2" if output == "html" else "markdown.j2").module
     macros = {name: value for name, value in vars(library).items() if not name.startswith("_")}
-    found.globals.update(macros)
-    return found
+    jinja.globals.update(macros)
+    return jinja
 
 
 def template_of(name: str, output: Output) -> Template | None:

@@ -52,7 +52,7 @@ def valid(found: dict[str, Any], look: dict[str, Any]) -> go.Figure:
 
 @pytest.mark.parametrize("values", [[], [0.5], [0.0], [3.0, 3.0], [-2.0, -1.0], [1e-9, 2e-9]])
 def test_every_value_lies_on_the_axis(values: list[float]) -> None:
-    axis = linear_axis(values, whole=False)
+    axis = linear_axis(values, from_zero=False)
     assert axis.low < axis.high
     assert all(axis.low <= value <= axis.high for value in values)
 
@@ -212,7 +212,7 @@ def test_dots_stand_at_their_categories_with_seeds_beside_each_other_and_their_v
         *(Series("a", ("0", "1"), (0.0, 0.3), seed=s) for s in (4, 7)),
     ]
     chart = Chart(
-        "m-b", "B", "mini-batch", "share", tuple(series), kind="dots", whole=True, share=True
+        "m-b", "B", "mini-batch", "share", tuple(series), kind="dots", from_zero=True, share=True
     )
     found = plot(chart, {"a": 0})
     *seeds, mean = found["data"]
@@ -231,7 +231,7 @@ def test_a_band_with_a_hole_is_two_shapes() -> None:
     x = (0.0, 1.0, 2.0, 3.0)
     at = {"prompts": (0.0, 10.0, 20.0, 30.0)}
     series = Series(
-        "a", x, (1.0,) * 4, low=(0.0, None, 0.0, 0.0), high=(2.0, None, 2.0, 3.0), at=at
+        "a", x, (1.0,) * 4, low=(0.0, None, 0.0, 0.0), high=(2.0, None, 2.0, 3.0), positions=at
     )
     (band,) = traces(lines(series), "band")
     assert band["x"] == [0.0, 0.0, None, 2.0, 3.0, 3.0, 2.0]
@@ -348,8 +348,8 @@ def test_seconds_are_no_axis_where_equal_work_took_unequal_times(
     change = each(StepRecord, seconds)
     found = charts(make_lab(tmp_path, change=change))
     for name in ("m-reward", "m-score-addition"):
-        assert {"device seconds" in one.at for one in found[name].series} == {kept}
-        assert all("FLOPs" in one.at for one in found[name].series)
+        assert {"device seconds" in one.positions for one in found[name].series} == {kept}
+        assert all("FLOPs" in one.positions for one in found[name].series)
     told = (
         "for the same work one run of gspo took 1.3 times as long as another"
         in found["m-reward"].note

@@ -66,19 +66,19 @@ def totals(run: Run, record: StepRecord) -> dict[str, Any]:
 def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
     found = charts(written(make_lab(tmp_path, change=each(StepRecord, totals)), curves_view))
     gspo = of(found["m-reward"], "gspo")
-    assert list(gspo.at) == AXES
+    assert list(gspo.positions) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
-    assert gspo.at["prompts"][:3] == (32.0, 64.0, 96.0)
-    assert gspo.at["response tokens"][:2] == (
+    assert gspo.positions["prompts"][:3] == (32.0, 64.0, 96.0)
+    assert gspo.positions["response tokens"][:2] == (
         201.0,
         401.0,
     )  # seeds 0, 1, 2: the mean of 200, 201, 202
-    assert of(found["m-reward"], "gspo", 2).at["response tokens"][:2] == (202.0, 402.0)
-    assert gspo.at["device seconds"][-1] == 18.0
+    assert of(found["m-reward"], "gspo", 2).positions["response tokens"][:2] == (202.0, 402.0)
+    assert gspo.positions["device seconds"][-1] == 18.0
     score = of(found["m-score-addition"], "grpo")
     assert score.x == (0.0, 4.0, 8.0, 12.0)
-    assert score.at["prompts"] == (0.0, 128.0, 256.0, 384.0)
-    assert score.at["FLOPs"] == (0.0, 4e8, 8e8, 12e8)
+    assert score.positions["prompts"] == (0.0, 128.0, 256.0, 384.0)
+    assert score.positions["FLOPs"] == (0.0, 4e8, 8e8, 12e8)
 
 
 def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
@@ -86,7 +86,9 @@ def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
     found = charts(written(make_lab(tmp_path, change=change), curves_view))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
     assert {
-        tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series
+        tuple(one.positions)
+        for chart in ("m-reward", "m-score-addition")
+        for one in found[chart].series
     } == {tuple(wanted)}
 
 

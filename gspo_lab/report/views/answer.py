@@ -93,7 +93,7 @@ def answer_view(study: Source) -> AnswerView:
     matching = f"{badge_text(decided.matched)}. {progress_of(study)}"
     replicated = linked(executions) or ""
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
-    details = [shown if alone else f"{text} {shown}" for text, shown in by_arm]
+    details = [written if alone else f"{text} {written}" for text, written in by_arm]
     ending = [matching, f"{replicated}." if replicated else ""]
     lines = filter(None, [*answered.lines, denied, *details, *ending])
     return AnswerView(
@@ -108,7 +108,7 @@ def answer_view(study: Source) -> AnswerView:
         verdicts={verdict.subject: head(verdict) for verdict in verdicts},
         comparisons=comparisons,
         steadiness={arm: summary(verdict) for arm, verdict in steadiness.items()},
-        headline=f"{headline(verdicts) if verdicts else ''} {denied}".strip(),
+        headline=f"{headline(verdicts)} {denied}".strip() if verdicts else denied,
         ranking=_ranking(study),
         statement=f"{statement} {denied}".strip(),
         limits=limits,
@@ -154,13 +154,13 @@ def time_left(study: Source) -> str:
     from gspo_lab.running.progress import duration
 
     pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
-    done = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
-    known = [value.value for value in pace.values() if value.value is not None]
-    if not known:
+    finished_steps = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
+    step_seconds = [value.value for value in pace.values() if value.value is not None]
+    if not step_seconds:
         return "No step has been timed yet."
     unfinished = [run for run in runs_of(study) if run.state != State.FINISHED]
-    steps = sum((run.steps_planned or 0) - int(done[run.id]) for run in unfinished)
-    seconds = steps * max(known) / len(running)
+    steps = sum((run.steps_planned or 0) - int(finished_steps[run.id]) for run in unfinished)
+    seconds = steps * max(step_seconds) / len(running)
     return (
         f"About {duration(seconds)} of training are left at the slowest pace so far, without"
         " evaluations."

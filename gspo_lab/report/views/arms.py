@@ -27,7 +27,7 @@ class ArmRow:
     """One arm below the answer, or a declared contrast, which has no numbers of its own."""
 
     subject: str
-    second: str
+    opponent: str
     """What it is compared with, where that is not the table's baseline."""
     is_arm: bool
     start: float | None
@@ -50,26 +50,26 @@ class ArmRow:
         """Its scores as text, those that were measured."""
         if not self.is_arm:
             return NONE
-        known = [score for score in (self.start, self.best, self.final) if score is not None]
-        return ", ".join(map(format_number, known)) or NOT_MEASURED
+        measured = [score for score in (self.start, self.best, self.final) if score is not None]
+        return ", ".join(map(format_number, measured)) or NOT_MEASURED
 
     @property
     def cells(self) -> list[str]:
         """Its row without a drawing."""
-        name = f"{self.subject} against {self.second}" if self.second else self.subject
+        name = f"{self.subject} against {self.opponent}" if self.opponent else self.subject
         numbers = [cell or NONE for cell in (self.unstable, self.clipped, self.spent)]
         return [name, self.scores, self.difference_text, *numbers, self.word]
 
     @property
     def course(self) -> str:
         """The points of a small line from start over best to final, in a box of 40 x 14."""
-        known = [score for score in (self.start, self.best, self.final) if score is not None]
-        if len(known) < 3:
+        measured = [score for score in (self.start, self.best, self.final) if score is not None]
+        if len(measured) < 3:
             return ""
-        low = min(known)
-        reach = max(known) - low or 1.0
+        low = min(measured)
+        reach = max(measured) - low or 1.0
         points = []
-        for x, score in zip((2, 20, 38), known, strict=True):
+        for x, score in zip((2, 20, 38), measured, strict=True):
             points.append(f"{x},{12 - 10 * (score - low) / reach:.1f}")
         return " ".join(points)
 
@@ -172,9 +172,9 @@ def _rows(
     reach = half_width(tests, margin, *ends)
     rows = [ArmRow(baseline, "", True, **_numbers(study, baseline))]
     for verdict in verdicts:
-        second = verdict.baseline or ""
-        if second == baseline and verdict.question != "contrast":
-            second = ""
+        opponent = verdict.baseline or ""
+        if opponent == baseline and verdict.question != "contrast":
+            opponent = ""
         word, look = _word(verdict, answer)
         subject = verdict.subject
         numbers = _numbers(study, subject)
@@ -182,7 +182,7 @@ def _rows(
         rows.append(
             ArmRow(
                 subject,
-                second,
+                opponent,
                 subject in study.arms,
                 **numbers,
                 difference=drawn,

@@ -131,17 +131,17 @@ def uneven_line(verdict: Comparison) -> str | None:
     if verdict.better is None or not any(count for count, _ in verdict.unstable or ()):
         return None
     looks = verdict.rule.looks
-    plain, looked = cells.UNEVEN_PAIRED, cells.UNEVEN_LOOKED
+    looked = len(looks) > 1
     if verdict.question == "contrast":
-        plain, looked = cells.UNEVEN_CONTRAST, cells.UNEVEN_CONTRAST_LOOKED
+        method = cells.UNEVEN_CONTRAST_LOOKED if looked else cells.UNEVEN_CONTRAST
     elif verdict.rule.order:
-        plain, looked = cells.UNEVEN_ORDER, cells.UNEVEN_ORDER_LOOKED
-    elif verdict.family > 1:
-        plain = cells.UNEVEN_HOLM
-    if len(looks) > 1:
-        rates = _uneven_rates(looks[-1], verdict.alpha, looked)
+        method = cells.UNEVEN_ORDER_LOOKED if looked else cells.UNEVEN_ORDER
+    elif looked:
+        method = cells.UNEVEN_LOOKED
     else:
-        rates = _uneven_rates(verdict.paired.n, verdict.alpha, plain)
+        method = cells.UNEVEN_HOLM if verdict.family > 1 else cells.UNEVEN_PAIRED
+    pairs = looks[-1] if looked else verdict.paired.n
+    rates = _uneven_rates(pairs, verdict.alpha, method)
     if not rates:
         return None
     n, unstable, *skewed = rates
@@ -198,15 +198,15 @@ def _contrast_line(n: int, alpha: float, *, looked: bool) -> str | None:
 
 
 def _equivalence_line(n: int, alpha: float) -> str | None:
-    wrong = _rows(cells.AT_MARGIN, n, alpha)
+    false_claims = _rows(cells.AT_MARGIN, n, alpha)
     right = [row["rate"] for row in _rows(cells.AT_ZERO, n, alpha)]
-    if not wrong:
+    if not false_claims:
         return None
-    worst = max(row["rate"] for row in wrong)
+    worst = max(row["rate"] for row in false_claims)
     return (
         f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most"
-        f" {_percent(worst)} of the studies of {wrong[0]['n']} pairs, of arms that do not differ in"
-        f" {_percent(min(right))} to {_percent(max(right))}, by their noise"
+        f" {_percent(worst)} of the studies of {false_claims[0]['n']} pairs, of arms that do not"
+        f" differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
     )
 
 

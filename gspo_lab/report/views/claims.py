@@ -32,8 +32,8 @@ def claims_view(study: Source) -> ClaimsView | None:
     against = []
     for result in results:
         claim = result.claim
-        beside = [f"{_estimate(part)}, {part.word}" for part in result.supplementary]
-        numbers = [*map(_estimate, result.parts), *beside]
+        supplements = [f"{_estimate(part)}, {part.word}" for part in result.supplementary]
+        numbers = [*map(_estimate, result.parts), *supplements]
         rows.append(
             {
                 "claim": claim,

@@ -44,8 +44,8 @@ def study_comparison(sources: Sequence[Source]) -> ComparisonView:
             low, high = verdict.interval or (None, None)
             interval = between(low, high, None, verdict.margin)
             pairs = verdict.paired.n if verdict.paired else 0
-            shown = signed(verdict.estimate)
-            rows.append([study.label, verdict.label, shown, interval, str(pairs)])
+            estimate = signed(verdict.estimate)
+            rows.append([study.label, verdict.label, estimate, interval, str(pairs)])
         primary = study.declaration.primary
         ended = [] if primary is None else outcomes(study, primary)
         counted = [run for run in ended if decision(study).runs.has(run)]

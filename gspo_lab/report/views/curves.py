@@ -146,7 +146,7 @@ def _routing(study: Source) -> Chart | None:
         "Expert change",
         "share of experts",
         note=ROUTING,
-        whole=True,
+        from_zero=True,
         share=True,
         references=EXPERT_CHANGE,
     )
@@ -245,11 +245,11 @@ def stable_chart(study: Source) -> Chart | None:
         counts[arm] = (sum(run.unstable for run in runs), len(runs))
         steps = [unstable_from(run, last) for run in runs]
         departures[arm] = sorted(step for step in steps if step is not None)
-    named = counts
+    groups = counts
     if len(counts) > FEW_ARMS:
         unstable, judged_runs = map(sum, zip(*counts.values(), strict=True))
-        named = {"all arms": (unstable, judged_runs)}
-    finding = unstable_counts(named)
+        groups = {"all arms": (unstable, judged_runs)}
+    finding = unstable_counts(groups)
     label = decision(study).runs.label()
     if any(counts[arm][0] for arm in counts) and not _dated(judged):
         return _stable_at_the_end(counts, finding, STABLE_AT_THE_END.format(runs=label))
@@ -265,7 +265,7 @@ def stable_chart(study: Source) -> Chart | None:
         "share of runs",
         tuple(series),
         note=STABLE.format(runs=label),
-        whole=True,
+        from_zero=True,
         share=True,
         steps=True,
         reach=(0.0, float(last)),
@@ -307,7 +307,7 @@ def _stable_at_the_end(counts: dict[str, tuple[int, int]], finding: str, note: s
         tuple(series),
         kind="dots",
         note=note,
-        whole=True,
+        from_zero=True,
         share=True,
         reading="stable",
         finding=finding,

@@ -56,9 +56,9 @@ def drawing(paired: PairedT, arm: str, reach: float, margin: float | None) -> Dr
     )
 
 
-def half_width(tests: Iterable[PairedT], *more: float | None) -> float:
+def half_width(tests: Iterable[PairedT], *limits: float | None) -> float:
     """Half the width of the drawings of a column: all their values, and `more`, lie within."""
-    values = list(more)
+    values = list(limits)
     for test in tests:
         values += [test.low, test.high, *test.differences]
     return 1.05 * max((abs(value) for value in values if value is not None), default=0.0) or 1.0

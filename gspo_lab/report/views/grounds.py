@@ -33,8 +33,10 @@ from gspo_lab.study.import_origin import ABSENT
 
 Grade = Literal["good", "warn", "neutral"]
 MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
-ENOUGH, LEAST = 5, 3
-"""Pairs from which "equivalent" can be said, and from which there is an interval at all."""
+ENOUGH = 5
+"""Pairs from which "equivalent" can be said."""
+LEAST = 3
+"""Pairs from which there is an interval at all."""
 
 
 @dataclass(frozen=True)
@@ -209,11 +211,11 @@ def _new_problems(study: Source) -> Ground:
     """The widest interval that holds for other problems too; good where every arm has one."""
     widest = None
     width = -1.0
-    known = 0
+    tested = 0
     for arm, test in new_problems(study).items():
         if test.low is None or test.high is None:
             continue
-        known += 1
+        tested += 1
         if test.high - test.low > width:
             width = test.high - test.low
             widest = arm, test.low, test.high
@@ -221,11 +223,11 @@ def _new_problems(study: Source) -> Ground:
         return Ground("New problems", NOT_MEASURED, "neutral", "scores")
     arm, low, high = widest
     text = between(low, high, None, study.declaration.verdict.margin)
-    if known > 1:
-        text += f", of {arm}, the widest of {known}"
+    if tested > 1:
+        text += f", of {arm}, the widest of {tested}"
     verdicts = decision(study).verdicts.values()
     stored = all(verdict.paired.items_sd is not None for verdict in verdicts)
-    grade: Grade = "good" if known == len(verdicts) and stored else "neutral"
+    grade: Grade = "good" if tested == len(verdicts) and stored else "neutral"
     return Ground("New problems", text, grade, "scores")
 
 

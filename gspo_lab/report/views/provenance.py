@@ -85,8 +85,8 @@ def reproduce(declared: Declaration) -> list[str]:
     starts = [["run", *command] for command in declared.commands]
     if declared.replicates is not None:
         starts = [["replicate", declared.replicates.name]]
-    after = (["certify", declared.name], ["report", declared.name])
-    return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
+    readers = (["certify", declared.name], ["report", declared.name])
+    return [shlex.join(["gspo-lab", *words]) for words in (*starts, *readers)]
 
 
 def _damages(study: Source) -> dict[str, dict[str, list[int]]]:
@@ -276,8 +276,8 @@ def logged_view(study: Source) -> LoggedView | None:
             elif metric.score:
                 text = "in the scores"
             values.setdefault((metric.name, metric.meaning, metric.column), {})[arm] = text
-            known = {key: value for key, value in vars(metric).items() if value is not None}
-            by_arm[arm][metric.name] = {key: known[key] for key in known if key != "name"}
+            fields = {key: value for key, value in vars(metric).items() if value is not None}
+            by_arm[arm][metric.name] = {key: fields[key] for key in fields if key != "name"}
     rows = []
     for key in sorted(values, key=lambda key: (key[1] is None, key[2] is None, key[0])):
         name, meaning, column = key
@@ -316,11 +316,11 @@ class TuningView(View):
         rows = []
         for tuning_round in self.rounds:
             for arm, results in tuning_round["arms"].items():
-                kept = sum(result["kept"] for result in results)
+                kept_trials = sum(result["kept"] for result in results)
                 for result in results:
                     values = [f"{key} = {format_value(result[key])}" for key in self.keys[arm]]
                     fate = "goes on" if result["kept"] else "left behind"
-                    if result["kept"] and kept == 1:
+                    if result["kept"] and kept_trials == 1:
                         fate = "chosen"
                     score = "last" if result["score"] is None else f"{result['score']:.3f}"
                     fate = result["died"] or fate
@@ -377,7 +377,7 @@ def _trials_chart(tune: Tune, trials: Trials, arm: str) -> Chart:
         tune.metric,
         tuple(series),
         kind="dots",
-        whole=True,
+        from_zero=True,
         finding=f"{arm} chose {label(tune.values(arm))}",
         reading=f"trial.{tune.metric}",
     )
@@ -391,8 +391,8 @@ def _rounds(tune: Tune, trials: Trials) -> list[dict[str, Any]]:
             arms[arm] = []
             for place, result in results.items():
                 outcome = {"score": result.score, "died": result.failure or None}
-                kept = {"kept": place in tuning_round.promoted[arm]}
-                arms[arm].append(tune.candidates[arm][place] | outcome | kept)
+                promotion = {"kept": place in tuning_round.promoted[arm]}
+                arms[arm].append(tune.candidates[arm][place] | outcome | promotion)
         rounds.append({"steps": tuning_round.steps, "arms": arms})
     return rounds
 

@@ -129,8 +129,10 @@ class BenchScores:
             cells = [arm.final, arm.each, arm.start, gain, arm.unstable, arm.finished, arm.errors]
             rows.append([name, *cells])
             if failed:
-                wrong = [arm.counted_wrong, arm.each_counted_wrong]
-                rows.append([f"{name}, counted as wrong", *wrong, NONE, NONE, NONE, NONE, NONE])
+                wrong_counts = [arm.counted_wrong, arm.each_counted_wrong]
+                rows.append(
+                    [f"{name}, counted as wrong", *wrong_counts, NONE, NONE, NONE, NONE, NONE]
+                )
         return rows
 
 
@@ -308,8 +310,8 @@ def _differences(study: Source, graded: Mapping[str, GradedAnswers]) -> Differen
         intervals = [
             between(test.low, test.high, test.reason, rule.margin) for test in (seeds, crossed)
         ]
-        shown = signed(crossed.estimate, seeds.low, seeds.high)
-        rows.append([entry.arm, shown, *intervals, format_number(error, 2)])
+        written = signed(crossed.estimate, seeds.low, seeds.high)
+        rows.append([entry.arm, written, *intervals, format_number(error, 2)])
         if entry.shares:
             shares = [percent(entry.shares.get(name), 2) for name in sources]
             noise_rows.append([entry.arm, *shares])

@@ -106,8 +106,8 @@ def collapse_view(study: Source) -> CollapseView | None:
     steady = []
     for track in tracks:
         stability = judged[track.run]
-        dated = (stability.collapse, stability.regression, spent.get(track.run)) != (None,) * 3
-        if dated:
+        events = (stability.collapse, stability.regression, spent.get(track.run))
+        if any(step is not None for step in events):
             runs[f"{track.arm} s{track.seed}"] = _unstable_run(study, track, stability, spent)
         if stability.judged and (stability.collapse, stability.regression) == (None, None):
             steady.append(track)
@@ -130,11 +130,11 @@ def _unstable_run(
     steps = [step for step in (stability.collapse, stability.regression) if step is not None]
     event = min(steps, default=spent.get(track.run)) or 0
     crossed = {name: onset.step for name, onset in signals.items() if onset.step is not None}
-    before = {}
+    earlier = {}
     texts = []
     for name, step in sorted(crossed.items(), key=lambda crossing: crossing[1]):
         if step < event:
-            before[name] = step
+            earlier[name] = step
             texts.append(f"{SIGNAL_NAMES[name]} at {step} ({event - step} before)")
     judged_signals = {name: onset.step for name, onset in signals.items() if onset.judged}
     if not judged_signals:
@@ -145,7 +145,7 @@ def _unstable_run(
         stability.regression,
         spent.get(track.run),
         judged_signals,
-        before,
+        earlier,
         crossings="; ".join(texts) or "none",
         flags="; ".join(_flags(track)),
     )
@@ -220,10 +220,10 @@ def _alarms_text(alarms: dict[str, list[int]]) -> str:
 
 def _flags(track: Track) -> list[str]:
     entropy = track.columns["entropy"]
-    known = np.isfinite(entropy)
+    measured = np.isfinite(entropy)
     flags = []
-    if known.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[known]))):
-        step = track.steps[known][adrift[0]]
+    if measured.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[measured]))):
+        step = track.steps[measured][adrift[0]]
         flags.append(f"entropy above 300 % of its start around step {step:g}")
     cut = track.columns["truncated_responses"]
     pinned = [
@@ -293,7 +293,7 @@ def _dose_chart(
     for arm in doses.arms:
         x = tuple(f"{point.dose:g}" for point in arm.points)
         series.append(Series(arm.arm, x, tuple(map(value, arm.points))))
-    return Chart(x_title=doses.key, series=tuple(series), kind="dots", whole=True, **look)
+    return Chart(x_title=doses.key, series=tuple(series), kind="dots", from_zero=True, **look)
 
 
 @dataclass(frozen=True)

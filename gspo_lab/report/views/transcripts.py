@@ -94,8 +94,8 @@ def transcripts_view(study: Source) -> TranscriptsView | None:
     room = BUDGET
     ids = set[str]()
     for benchmark in evaluations:
-        shown, room = _transcripts(study, benchmark, seeds[0], room, ids)
-        benchmarks[slug(benchmark.key)] = shown
+        transcripts, room = _transcripts(study, benchmark, seeds[0], room, ids)
+        benchmarks[slug(benchmark.key)] = transcripts
     return TranscriptsView(benchmarks, seeds[0])
 
 
@@ -108,21 +108,21 @@ def _transcripts(
     frame = store.first_answers(*query, benchmark.evaluation)
     items = chosen(frame, order)
     rows = store.transcripts(*query, [item.problem for item in items], benchmark.evaluation)
-    shown: list[Transcript] = []
+    transcripts: list[Transcript] = []
     problems = {}
     for item in items:
-        of_item = [row for row in rows if row["problem"] == item.problem]
-        answers = [row for arm in order for row in of_item if row["arm"] == arm]
+        answers = [row for row in rows if row["problem"] == item.problem and row["arm"] in order]
+        answers.sort(key=lambda row: order.index(row["arm"]))
         size = sum(map(_size, answers))
         if size > room:
             break
         room -= size
-        shown.append(_transcript(item, answers, _id(benchmark, item.problem, ids)))
+        transcripts.append(_transcript(item, answers, _id(benchmark, item.problem, ids)))
         problems[item.problem] = {"tags": list(item.tags), **item.arms}
     step = benchmark.steps[-1]
     total = frame["problem"].nunique()
-    title = f"{benchmark.title}: step {step}, seed {seed}; {len(shown)} of {total} problems"
-    return BenchmarkTranscripts(step, seed, problems, title, shown), room
+    title = f"{benchmark.title}: step {step}, seed {seed}; {len(transcripts)} of {total} problems"
+    return BenchmarkTranscripts(step, seed, problems, title, transcripts), room
 
 
 def _size(row: dict[str, Any]) -> int:

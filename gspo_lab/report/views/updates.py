@@ -139,6 +139,7 @@ def _shares(study: Source, arm: str) -> dict[str, Any]:
 
 def _by_minibatch(study: Source) -> Chart:
     old_logprobs = [arm.settings.update.old_logprobs for arm in study.declaration.arms.values()]
+    minibatch_zero = NOT_AT_ZERO if "sampler" in old_logprobs else AT_ZERO
     return Chart(
         "m-clip-minibatch",
         "Clipped tokens by mini-batch",
@@ -146,7 +147,7 @@ def _by_minibatch(study: Source) -> Chart:
         "share of tokens",
         per_minibatch(study, CLIP_EVERYWHERE),
         reading=CLIP_EVERYWHERE.key,
-        note=f"{DOTS} {NOT_AT_ZERO if 'sampler' in old_logprobs else AT_ZERO}",
+        note=f"{DOTS} {minibatch_zero}",
         kind="dots",
         log=True,
         share=True,
@@ -212,7 +213,7 @@ def experts_view(study: Source) -> ExpertsView | None:
         "share of experts",
         per_minibatch(study, Reading(CHANGE)),
         kind="dots",
-        whole=True,
+        from_zero=True,
         share=True,
         note=f"After the learning rate's warm-up. {DOTS}"
         " Mini-batch 0 comes before any update of its batch.",
@@ -225,7 +226,7 @@ def experts_view(study: Source) -> ExpertsView | None:
         "share of experts",
         dots_by_arm(study, layers),
         kind="dots",
-        whole=True,
+        from_zero=True,
         share=True,
         reading=LAYERS.key,
         note=f"{LAYERS.label().capitalize()}. {curves.sample_note}".strip(),
@@ -289,7 +290,7 @@ def _replay_chart(
         tuple(series),
         kind="dots",
         log=unit == "tokens",
-        whole=unit != "tokens",
+        from_zero=unit != "tokens",
         share=True,
         note=f"{reading.label().capitalize()}. Arms that differ in nothing but the replay. {DOTS}",
         reading=reading.key,
@@ -315,8 +316,8 @@ def _cost(study: Source) -> dict[str, dict[str, Any]]:
 
 LOG = {"log": True}
 ENVELOPE = {"log": True, "envelope": True}
-WHOLE = {"whole": True}
-SHARE = {"whole": True, "share": True}
+WHOLE = {"from_zero": True}
+SHARE = {"from_zero": True, "share": True}
 DIAGNOSTICS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("stale_k3", "Drift from the old policy, k3", "nats per token", LOG),
     ("mismatch_k3", "Trainer–sampler mismatch, k3", "nats per token", LOG),
@@ -364,10 +365,12 @@ def diagnostics_view(study: Source) -> DiagnosticsView:
 def skipping(declared: Declaration) -> bool:
     """Whether an arm leaves responses with A = 0 out of its forward passes."""
     key = "update.skip_zero_advantage"
-    known = [arm.settings for arm in declared.arms.values() if declared.is_known(arm.name, key)]
+    settings_of_arms = [
+        arm.settings for arm in declared.arms.values() if declared.is_known(arm.name, key)
+    ]
     return any(
         settings.update.skip_zero_advantage and not settings.objective.regularised
-        for settings in known
+        for settings in settings_of_arms
     )
 
 
@@ -390,7 +393,7 @@ def by_length(study: Source) -> Chart:
         "tokens",
         "nats",
         tuple(series),
-        whole=True,
+        from_zero=True,
         small=True,
         note=BY_LENGTH.format(least=LEAST, stride=stride),
         reading="sum_log_ratio.std.by-length",

@@ -83,8 +83,8 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
         if compared is not verdict or note.code != ONE_SEED_TURNS:
             texts.append(note.text)
     if compared.word == "inconclusive" and compared.more_seeds:
-        more = counted(compared.more_seeds, "more seed")
-        texts.append(f"about {more} would settle it at the spread seen, itself uncertain")
+        seeds = counted(compared.more_seeds, "more seed")
+        texts.append(f"about {seeds} would settle it at the spread seen, itself uncertain")
     if compared is verdict and (uneven := uneven_line(compared)) is not None:
         texts.append(uneven)
     if paired.n:
@@ -115,8 +115,8 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
             f" {compared.baseline} by"
         )
     ends = (paired.low, paired.high)
-    shown = difference(paired.estimate, ends, compared.alpha, compared.margin)
-    texts = [f"{subject} {shown}"]
+    estimate = difference(paired.estimate, ends, compared.alpha, compared.margin)
+    texts = [f"{subject} {estimate}"]
     if adjusted := _adjusted(compared):
         texts.append(f"interval of the verdict {adjusted}")
     if wider is not None and wider.low is not None and not stability:
