@@ -15,7 +15,10 @@ from counting_engine import held_mark
 from rich.console import Console
 from waiting import until
 
+from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.journal import scan
+from gspo_lab.recording.store import Evidence
+from gspo_lab.report.views.answer import AnswerView, answer_view
 from gspo_lab.running.conduct import StudyOutcome, conduct, outcome
 from gspo_lab.study import Study, load_study
 
@@ -159,8 +162,16 @@ def conducted(study: Study, runs: Path, **how: Any) -> tuple[StudyOutcome, str]:
     """The outcome and what the console showed."""
     console = Console(file=io.StringIO(), width=200)
     done = conduct(study, runs, console=console, **how)
-    found = outcome(study, runs, done.results, interrupted=done.interrupted)
+    with Evidence.open(runs / "lab.db", runs) as evidence:
+        source = Source(evidence, study.name)
+        found = outcome(study, source, done.results, interrupted=done.interrupted)
     return found, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def answer_in(runs: Path, study: str = "count") -> AnswerView:
+    """The answer of a study whose journals are in the database."""
+    with Evidence.open(runs / "lab.db", runs) as evidence:
+        return answer_view(Source(evidence, study))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.cli.output import print_json, print_lines
+from gspo_lab.cli.output import console, print_json, print_lines
 
 if TYPE_CHECKING:
     from gspo_lab.analysis.stats.calibration import CalibrationRow
@@ -20,13 +20,12 @@ def measure_error_rates(simulations: int, *, json: bool) -> bool:
     Returns whether every rate lies in its band.
     """
     import numpy as np
-    from rich.console import Console
 
     from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
     from gspo_lab.analysis.stats.calibration import run_calibration
     from gspo_lab.analysis.stats.simulation_cells import CELLS
 
-    with Console(stderr=True).status("simulating studies whose truth is known") as status:
+    with console(stderr=True).status("simulating studies whose truth is known") as status:
         rows_done = count(1)
 
         def progress(row: "CalibrationRow") -> None:

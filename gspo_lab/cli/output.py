@@ -28,15 +28,8 @@ colon.
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console with the terminal's width, or one that never folds lines.
-
-    Control characters in a text are printed as marks, so that no data can steer the terminal.
-    """
-    from rich.console import Console
-
-    class VisibleConsole(Console):
-        def render_str(self, text: str, **options: Any) -> Any:
-            return super().render_str(visible(text), **options)
+    """A console with the terminal's width, or one that never folds lines."""
+    from gspo_lab.common.terminal import VisibleConsole
 
     printer = VisibleConsole(stderr=stderr)
     return printer if printer.is_terminal else VisibleConsole(stderr=stderr, width=PIPED_WIDTH)
@@ -92,7 +85,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     as a dash.
     """
     if not rows:
-        typer.echo(empty)
+        print_lines([empty])
         return
     from rich.markup import escape
     from rich.table import Table
@@ -100,14 +93,12 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     from gspo_lab.running.progress import LOOKS
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for key in dict.fromkeys(chain.from_iterable(rows)):
+    keys = dict.fromkeys(chain.from_iterable(rows))
+    for key in keys:
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
-        table.add_column(key, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(escape(key), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        cells = {
-            key: escape(visible(cell(row.get(key))))
-            for key in (str(column.header) for column in table.columns)
-        }
+        cells = {key: escape(cell(row.get(key))) for key in keys}
         if cells.get("state") in LOOKS:
             cells["state"] = f"[{LOOKS[cells['state']][1]}]{cells['state']}[/]"
         table.add_row(*cells.values())

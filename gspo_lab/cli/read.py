@@ -161,9 +161,9 @@ def show(
 
 def _study_header(evidence: "Evidence", study: str) -> list[str]:
     """The study's question, its answer, the settings chosen on trials, and its replications."""
-    from gspo_lab.analysis.claims import answer
     from gspo_lab.analysis.matching.tuning_check import choices_text
     from gspo_lab.analysis.readings import Source
+    from gspo_lab.report.views.answer import answer_view
     from gspo_lab.report.views.replications import lines
     from gspo_lab.study.tune import budget
 
@@ -172,8 +172,9 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     tuned = list[str]()
     if tune is not None and tune.trials is not None:
         tuned.append(f"{budget(tune)}, {tune.trials}: {choices_text(tune)}")
-    *answered, next_command = answer(source).lines
-    return [source.declaration.question, *answered, *tuned, *lines(source), "", next_command]
+    said, ground, next_command = answer_view(source).summary
+    replicated = lines(source)
+    return [source.declaration.question, said, ground, *tuned, *replicated, "", next_command]
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
@@ -277,14 +278,14 @@ def _runs(
     from gspo_lab.analysis.readings import Source, read
     from gspo_lab.analysis.readings.answers import benches, evaluations
     from gspo_lab.analysis.readings.curves import grader_errors
-    from gspo_lab.analysis.readings.reading import CLIP, LATEST_REWARD
+    from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, LATEST_REWARD
     from gspo_lab.running.launch.remote_workers import latest_record
 
     source = Source(evidence, study)
     failed = grader_errors(source)
     readings = {"reward": LATEST_REWARD}
     if with_clipped:
-        readings["clipped"] = CLIP
+        readings |= {"clipped": CLIP, "clipped_gradient": CLIP_GRADIENT}
     values = {name: read(source, reading) for name, reading in readings.items()}
     scores = {bench: evaluations(source, bench) for bench in benches(source)}
     frame = evidence.runs(study).astype(object)

@@ -19,6 +19,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit, State
+from gspo_lab.common.text import visible
 from gspo_lab.recording.runfolder import RunFolder
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _confirm_more_runs(study: "Study") -> None:
     surplus = f"{len(study.runs())} runs, and {study.path} declares {len(study.arms) * declared}"
     if not sys.stdin.isatty():
         raise LabError(f"{surplus}: --yes trains them all")
-    if not typer.confirm(f"{surplus}. Train them all?"):
+    if not typer.confirm(visible(f"{surplus}. Train them all?")):
         raise typer.Exit(Exit.INTERRUPTED)
 
 
@@ -169,12 +170,16 @@ def _carry_out(
     options_of_run: dict[str, Any],
     also: str | None = None,
 ) -> None:
-    """Train the missing runs with the options `how`, write the report, print the outcome and exit
-    with its code.
+    """Train the missing runs with `options_of_run`, write the report, print the answer and exit
+    with the outcome's code.
 
     `also` names the original of a replication, whose report is written again.
     """
-    from gspo_lab.recording.store import ingest
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.recording.store import Evidence, ingest
+    from gspo_lab.report.terminal import print_answer
+    from gspo_lab.report.views.answer import answer_view
+    from gspo_lab.report.views.view import to_json
     from gspo_lab.running.conduct import conduct
     from gspo_lab.running.conduct import outcome as outcome_of
 
@@ -183,43 +188,37 @@ def _carry_out(
     for line in ingest(runs).damaged:
         options.warn(line)
     finished = any(RunFolder(run.folder(runs)).status().finished for run in study.runs())
-    written = finished and not conducted.interrupted
+    pages: list[Path] = []
     # Write the report first: it may accept mismatches, and the outcome depends on them.
-    page, replications = (
-        _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
-    )
-    original_page = (
-        _report(also, runs, reports, None, console)[0] if written and also is not None else None
-    )
-    outcome = outcome_of(
-        study, runs, conducted.results, interrupted=conducted.interrupted, report=page
-    )
+    if finished and not conducted.interrupted:
+        pages.append(_report(study.name, runs, reports, accept_mismatch, console))
+        if also is not None:
+            pages.append(_report(also, runs, reports, None, console))
+    with Evidence.open(database_of(runs), runs) as evidence:
+        source = Source(evidence, study.name)
+        outcome = outcome_of(study, source, conducted.results, interrupted=conducted.interrupted)
+        answer = answer_view(source)
     if json:
-        print_json(outcome.to_json())
+        page = str(pages[0]) if pages else None
+        print_json({**vars(outcome), "answer": to_json(answer), "report": page})
     else:
-        text, why, next_command = outcome.answer.lines
-        console.print(f"\n{text}", style="bold", markup=False, highlight=False)
-        console.print(f"{why}\n", markup=False, highlight=False)
-        console.print(outcome.table())
         for failure in outcome.failures:
             console.print(failure, style="red", markup=False, highlight=False)
-        pages = [f"report: {path}" for path in (page, original_page) if path is not None]
-        print_lines(["", *outcome.details, *replications, *pages, next_command])
+        console.print("")
+        print_answer(answer, console)
+        print_lines([f"report: {path}" for path in pages])
     raise typer.Exit(outcome.exit_code)
 
 
 def _report(
     study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console"
-) -> tuple[Path, Sequence[str]]:
-    """Accept mismatches if a reason is given, write the report; returns the page and the lines on
-    replications.
-    """
+) -> Path:
+    """Accept mismatches if a reason is given, write the report; returns the page."""
     from gspo_lab.analysis.findings.matched import study_certificate
     from gspo_lab.analysis.matching import accept_mismatch as accept
     from gspo_lab.analysis.readings import Source
     from gspo_lab.recording.store import Evidence
     from gspo_lab.report import render, write
-    from gspo_lab.report.views.replications import lines
 
     with Evidence.open(database_of(runs), runs) as evidence:
         if accept_mismatch is not None:
@@ -232,8 +231,7 @@ def _report(
                     " accepted"
                 )
                 console.print(warning, markup=False, highlight=False)
-        source = Source(evidence, study)
-        return write(render([source]), to)[0], lines(source)
+        return write(render([Source(evidence, study)]), to)[0]
 
 
 LOOK_SECONDS = 2
@@ -302,7 +300,12 @@ def report(
         rendered = _followed(names, folders, output_dir, elsewhere)
     typer.echo(rendered.json if json else str(page), nl=not json)
     if not json:
-        print_lines(rendered.lines, err=True)
+        from gspo_lab.report.terminal import print_answer
+
+        for study, answer in rendered.answers.items():
+            if len(rendered.answers) > 1:
+                print_lines(["", study], err=True)
+            print_answer(answer, console_for(stderr=True))
 
 
 def _render(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from gspo_lab.common.errors import InUse, LabError
+from gspo_lab.common.text import visible
 
 Entry = TypeVar("Entry")
 
@@ -228,7 +229,7 @@ def wait_for_lock(path: Path, *, patience_seconds: float | None = None) -> Itera
             holder = f"{path} is held by process {_named(path)[0] or 'unknown'}"
             if patience_seconds is not None:
                 raise InUse(holder)
-            print(f"gspo-lab: {holder}; waiting", file=sys.stderr)
+            print(visible(f"gspo-lab: {holder}; waiting"), file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(f"{os.getpid()} {_host()}")

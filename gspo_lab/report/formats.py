@@ -19,6 +19,8 @@ from gspo_lab.common.text import between as interval_of
 from gspo_lab.common.text import signed as difference_of
 
 NOT_MEASURED = "not measured"
+NOT_RECORDED = "not recorded"
+"""Stands for what an engine does not record."""
 NONE = "–"
 """Stands in a table where there is nothing to measure."""
 
@@ -94,7 +96,7 @@ def blank(value: Any) -> str:
 def is_numeric(cell: Any) -> bool:
     """Whether a cell's text is a number, or says that there is none."""
     text = str(cell)
-    if text in ("", NONE, NOT_MEASURED, "no clip"):
+    if text in ("", NONE, NOT_MEASURED, NOT_RECORDED, "no clip"):
         return True
     return (
         re.fullmatch(r"[+−±-]?[\d.,]+(e[+−]?\d+)?([ \u00a0]([a-zA-Z%]+|of \d+))?", text) is not None

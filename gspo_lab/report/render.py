@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,8 +37,8 @@ class Report:
     html: str
     json: str
     markdown: str
-    lines: tuple[str, ...] = ()
-    """The answer, for a terminal."""
+    answers: Mapping[str, AnswerView]
+    """By study's label its answer, for a terminal."""
 
 
 def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
@@ -52,16 +52,13 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
     name = "+".join(slug(article.title) for article in articles)
     studies = {article.title: _data(article.every) for article in articles}
     data = {"format": FORMAT, "studies": studies, **_data(front)}
-    lines: list[str] = []
-    for article in articles:
-        lines += gist(article, several=len(articles) > 1)
     arms = arm_colours(sources)
     return Report(
         name=name,
         html=document(name, articles, front, arms=arms, watch_seconds=watch_seconds),
         json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
         markdown=_markdown(name, articles, front),
-        lines=tuple(lines),
+        answers={article.title: answer_of(article) for article in articles},
     )
 
 
@@ -94,20 +91,18 @@ def _data(sections: Sequence[View]) -> dict[str, Any]:
     return {section.id: to_json(section) for section in sections}
 
 
-def gist(article: Article, *, several: bool) -> list[str]:
-    """The answer's lines for a terminal; of several studies each line names its own."""
-    lines: list[str] = []
-    for section in article.every:
-        if isinstance(section, AnswerView):
-            lines += section.lines
-    return [f"{article.title}: {line}" for line in lines] if several else lines
+def answer_of(article: Article) -> AnswerView:
+    """The answer of a study, which every article has."""
+    return next(section for section in article.every if isinstance(section, AnswerView))
 
 
 def _markdown(name: str, articles: Sequence[Article], front: Sequence[View]) -> str:
     several = len(articles) > 1
     studies = []
     for article in articles:
-        lines = gist(article, several=several)
+        lines = answer_of(article).lines
+        if several:
+            lines = [f"{article.title}: {line}" for line in lines]
         if len(lines) > GIST:
             lines = [*lines[: GIST - 1], f"and {len(lines) - GIST + 1} more lines below"]
         study = {"title": article.title, "question": article.question, "gist": lines}

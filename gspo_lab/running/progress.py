@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gspo_lab.common.states import Phase, State
+from gspo_lab.common.terminal import VisibleConsole
 
 REDRAW_SECONDS = 1.0
 FIRST_LINE_SECONDS = 5.0
@@ -527,7 +528,7 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
         if progress.step >= progress.steps:
             progress.state = State.FINISHED
 
-    with ProgressView(Console(stderr=True), title, waits_for=waits_for) as view:
+    with ProgressView(VisibleConsole(stderr=True), title, waits_for=waits_for) as view:
         view.add([ProgressCell(title, name, "", progress) for name, progress in counts.items()])
 
         def keep_showing() -> None:

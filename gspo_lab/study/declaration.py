@@ -274,15 +274,14 @@ class Declaration:
 
     def locked(self) -> dict[str, Any]:
         """The content that is locked before the first step, as plain data."""
+        words = {"names": self.verdict.names, "chosen": self.verdict.chosen}
+        words = {key: value for key, value in words.items() if value is not None}
         return {
             "name": self.name,
             "question": self.question,
             "seeds": list(self.seeds),
             **({"added": list(self.added)} if self.added else {}),
-            "verdict": (
-                self.verdict.model_dump(mode="json")
-                | ({} if self.verdict.names is None else {"names": self.verdict.names})
-            ),
+            "verdict": self.verdict.model_dump(mode="json") | words,
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
             **({} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}),

@@ -118,6 +118,15 @@ class VerdictTable(Table):
             " formulas"
         ),
     )
+    chosen: str | None = Field(
+        None,
+        min_length=1,
+        exclude=True,  # words, too
+        description=(
+            'how the settings were chosen, in a sentence that the report prints, e.g. `"The'
+            ' learning rate: the best of five on seeds 90 to 92."`'
+        ),
+    )
     order: list[str] | None = Field(
         None,
         min_length=1,

@@ -1,6 +1,7 @@
 """First screens of many studies: each says what its study found, as the terminal does, fits its
 window, and breaks no rule of axe-core."""
 
+import io
 import json
 import shutil
 import subprocess
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 from browser import Browser
 from first_screens import CASES, page_of
+from rich.console import Console
 
 from gspo_lab.report import Report
-from gspo_lab.running.conduct.study_outcome import outcome
-from gspo_lab.study import load_study
+from gspo_lab.report.terminal import print_answer
 
 MARK = "document.querySelector('.said')"
 BROKEN = """[...document.querySelectorAll('.said .unbroken')].filter((one) => {
@@ -38,17 +39,23 @@ def pages(rendered_cases: dict[str, tuple[Path, Report]]) -> dict[str, Path]:
 def test_the_terminal_says_what_the_page_says(
     rendered_cases: dict[str, tuple[Path, Report]], name: str
 ) -> None:
-    """`gspo-lab run` at its end: the same sentences on the same evidence."""
+    """The same sentences on the same evidence; of the arms the same words and values."""
     page, report = rendered_cases[name]
-    home = page.parent / name
-    seen = outcome(
-        load_study(home / "studies" / f"{name}.toml"), home / "runs", [], interrupted=False
-    ).verdict_text
-    assert tuple(seen.splitlines()[:3]) == report.lines[:3]
+    (answer,) = report.answers.values()
+    terminal = Console(file=io.StringIO(), width=10_000)
+    print_answer(answer, terminal)
+    seen = terminal.file.getvalue()  # type: ignore[attr-defined]
+    written = page.read_text(encoding="utf-8").replace("\u00a0", " ")
+    for row in answer.tables[0].rows if answer.tables else ():
+        if row.numbers is not None:
+            assert row.numbers.unstable_text in seen
+            assert f">{row.numbers.unstable_text}</td>" in written
+            assert row.numbers.clipped_text in seen
+            assert f">{row.numbers.clipped_text}</td>" in written
     if CASES[name].sentence:  # in other cases numbers stand between a verdict's sentences
         compared = json.loads(report.json)["studies"][name]["answer"].get("comparisons")
         sentences = (
-            [one["sentence"] for one in compared.values()] if compared else [report.lines[0]]
+            [one["sentence"] for one in compared.values()] if compared else [answer.lines[0]]
         )
         assert CASES[name].sentence in " ".join(sentences)
         assert [

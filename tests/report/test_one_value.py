@@ -38,7 +38,7 @@ from gspo_lab.analysis.readings import (
     summarise,
 )
 from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, noise
-from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
+from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS
 from gspo_lab.cli import app
 from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.exporters import read_run_rows
@@ -54,9 +54,7 @@ from gspo_lab.report.views.comparison import study_comparison
 from gspo_lab.report.views.scores import scores_view
 from gspo_lab.report.views.updates import COLUMNS, clipping_view, experts_view
 from gspo_lab.report.views.view import View, figures_of
-from gspo_lab.running.conduct.study_outcome import arm_results
-from gspo_lab.study import Run, load_study
-from gspo_lab.study import Study as StudyFile
+from gspo_lab.study import Run
 
 ALL = Window(Steps.ALL, CLIP.window.minibatch)
 STEPS = 20
@@ -158,25 +156,21 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) 
 
 
 def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(
-    found: Source, folder: Path
+    found: Source,
 ) -> None:
     """They were of five: seed 3 was added, seed 2 of gspo-replay has not finished."""
     seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
     section = scores_view(found)
     both = study_comparison([found])
-    shown = {
-        result.arm: result
-        for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))
-    }
+    shown = answer_view(found).arms
     for arm in found.arms:
         counted = [run for run in outcomes(found, "addition") if run.arm == arm and seeds.has(run)]
         assert [run.seed for run in counted] == ([0, 1] if arm == STOPPED[0] else [0, 1, 2])
-        score = shown[arm].score
+        score = shown[arm].final
         assert score == sum(run.final or 0.0 for run in counted) / len(counted)
         assert score == section.benches["addition"].arms[arm].final == both.scores[arm]["toy"]
         assert shown[arm].clipped == summarise(found, CLIP, arm, seeds).mean
-        assert shown[arm].reward == summarise(found, REWARD, arm, seeds).mean
 
 
 def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source) -> None:
@@ -302,13 +296,12 @@ def test_every_number_in_the_json_has_its_reading(found: Source) -> None:
     ids=["weight", "mini-batch 0", "warm-up", "seed"],
 )
 def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
-    found: Source, folder: Path, mutation: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
+    found: Source, mutation: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows
     another number.
     """
-    study = load_study(folder / "studies" / "toy.toml")
-    before = surfaces(found, study)
+    before = surfaces(found)
     if isinstance(mutation, str):
         fewer = decided(decision(found).seeds[:-1])
         monkeypatch.setattr(
@@ -317,20 +310,19 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
         monkeypatch.setattr(import_module("gspo_lab.report.views.updates"), "RECORDED", fewer)
     else:
         changed = replace(CLIP, **mutation)
-        for module in ("gspo_lab.running.conduct.study_outcome", "gspo_lab.report.views.arms"):
-            monkeypatch.setattr(f"{module}.CLIP", changed)
+        monkeypatch.setattr("gspo_lab.report.views.arms.CLIP", changed)
         monkeypatch.setitem(COLUMNS, "clip_fraction_tokens_later", ("mini-batches ≥ 1", changed))
-    after = surfaces(found, study)
+    after = surfaces(found)
     assert [a != b for a, b in zip(before, after, strict=True)] == [True] * len(before)
 
 
-def surfaces(found: Source, study: StudyFile) -> list[Any]:
+def surfaces(found: Source) -> list[Any]:
     """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its
     reading.
     """
     table = section_html(answer_view(found)).partition('data-arm="gspo"></i>')[2]
     row = table.partition("</tr>")[0]
-    terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
+    terminal = [str(answer_view(found).arms["gspo"].clipped)]
     section = clipping_view(found)
     name = "clip_fraction_tokens_later"
     return [

@@ -413,7 +413,7 @@ def test_the_digest_fits_a_pull_request(report: Report) -> None:
     assert len(shown.splitlines()) <= 15
     assert shown.startswith("# moe\n\nOn a mixture of experts")
     assert "[The report](moe.html)" in shown
-    for line in report.lines:
+    for line in report.answers["moe"].lines:
         assert f"- {plain(line)}\n" in shown
     assert "## Answer" in rest
     assert rest.endswith("</details>\n")

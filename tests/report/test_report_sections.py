@@ -461,7 +461,7 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
         "gspo": LIGHT["a1"],
         "grpo": LIGHT["n2"],
     }, "not of its pair: grey"
-    assert found.lines[0].startswith("here: gspo is better than grpo")
+    assert "\n- here: gspo is better than grpo" in found.markdown
 
 
 def test_a_claim_leads_to_its_figure(tmp_path: Path) -> None:

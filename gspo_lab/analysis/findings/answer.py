@@ -130,11 +130,6 @@ class StudyAnswer:
         levels = "" if self.first_levels is None else self.first_levels.line
         return " ".join(filter(None, (levels, *self.grounds)))
 
-    @property
-    def lines(self) -> tuple[str, str, str]:
-        """The answer for a terminal and a digest."""
-        return self.text, self.ground, f"Next: {self.command}"
-
     def to_json(self) -> dict[str, str]:
         """The answer as the report's JSON and `gspo-lab run --json` have it."""
         return {

@@ -32,6 +32,7 @@ OF_STEPS = (
 )
 OF_UPDATES = (
     "clip_fraction_tokens",
+    "clip_fraction_gradient",
     "log_ratio_std_tokens",
     "log_ratio_std_responses",
     "ratio_max_negative",

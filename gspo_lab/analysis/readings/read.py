@@ -43,6 +43,7 @@ TOGETHER = (
     "clip_fraction_tokens_high",
     "clip_fraction_tokens_low",
     "clip_fraction_active_tokens",
+    "clip_fraction_gradient",
     "would_clip_fraction_tokens_grpo",
     "would_clip_fraction_tokens_gspo",
 )

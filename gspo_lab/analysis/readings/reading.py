@@ -207,6 +207,8 @@ CLIP = Reading("clip_fraction_tokens", LATER)
 
 What a page calls "clipped" without more.
 """
+CLIP_GRADIENT = Reading("clip_fraction_gradient", LATER)
+"""The share of the gradient that the clip takes. Only the native engine records it."""
 CLIP_ACTIVE = Reading("clip_fraction_active_tokens", LATER)
 """The share of the tokens with an advantage, by which saturation is judged."""
 WOULD_CLIP = {

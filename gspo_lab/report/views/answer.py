@@ -7,6 +7,7 @@ from typing import Any
 from gspo_lab.analysis.claims import answer as answer_to
 from gspo_lab.analysis.findings.answer import StudyAnswer
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
@@ -17,12 +18,14 @@ from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, read
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations, listed
 from gspo_lab.report.formats import format_number
-from gspo_lab.report.views.arms import ArmsTable, arm_tables
+from gspo_lab.report.views.arms import ArmNumbers, ArmsTable, arm_numbers, arm_tables
 from gspo_lab.report.views.grounds import badge_text, models, progress_of
 from gspo_lab.report.views.replications import became, linked
+from gspo_lab.report.views.replications import lines as replication_lines
 from gspo_lab.report.views.verdicts import head, numbers, summary
 from gspo_lab.report.views.view import PageOnly, View
 
@@ -54,20 +57,37 @@ class AnswerView(View):
     limits: PageOnly[str]
     time_left: PageOnly[str]
     score_meaning: PageOnly[str]
+    chosen: str | None
+    """How the study's settings were chosen, in its own words."""
     not_to_conclude: PageOnly[str]
-    arms: PageOnly[list[ArmsTable]]
+    arms: dict[str, ArmNumbers]
+    tables: PageOnly[list[ArmsTable]]
     by_arm: PageOnly[list[tuple[str, str]]]
     """A verdict's sentence, and its numbers."""
     matching: PageOnly[str]
     replicated: PageOnly[str]
-    lines: PageOnly[tuple[str, ...]]
-    """The answer for a terminal and the digest."""
+    details: PageOnly[tuple[str, ...]]
+    """What a terminal and the gist of the Markdown say besides: verdicts, notes, replications."""
     key: PageOnly[str]
     """The study's label, for the address of the chosen baseline."""
     is_command: PageOnly[bool]
     readings: dict[str, str] = field(
-        default_factory=lambda: {"grader_errors": "grader_errors.share"}
+        default_factory=lambda: {
+            "grader_errors": "grader_errors.share",
+            "clipped": CLIP.key,
+            "clipped_gradient": CLIP_GRADIENT.key,
+        }
     )
+
+    @property
+    def summary(self) -> tuple[str, str, str]:
+        """The answer, what it rests on, and the next command."""
+        return self.answer["said"], self.answer["rests_on"], f"Next: {self.answer['next']}"
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer in lines, for the gist of the Markdown."""
+        return [line for line in (*self.summary, *self.details) if line]
 
 
 def answer_view(study: Source) -> AnswerView:
@@ -79,7 +99,8 @@ def answer_view(study: Source) -> AnswerView:
     verdicts = list(verdicts_of(study).values())
     wider = new_problems(study) if verdicts else {}
     executions = all_executions(study)
-    denied = " ".join(map(became, executions.contradicted))
+    contradictions = list(map(became, executions.contradicted))
+    denied = " ".join(contradictions)
     statement, limits = _statement(study, answered)
     by_arm = []
     for verdict in verdicts:
@@ -93,9 +114,12 @@ def answer_view(study: Source) -> AnswerView:
     matching = f"{badge_text(decided.matched)}. {progress_of(study)}"
     replicated = linked(executions) or ""
     alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
-    details = [written if alone else f"{text} {written}" for text, written in by_arm]
-    ending = [matching, f"{replicated}." if replicated else ""]
-    lines = filter(None, [*answered.lines, denied, *details, *ending])
+    details = [*contradictions]
+    details += [written if alone else f"{text} {written}" for text, written in by_arm]
+    if not (verdicts or answered.why or answered.verdicts):
+        details += decided_sentences(decided)
+    details += [*flags(decided), matching]
+    details += [line for line in replication_lines(study) if line not in contradictions]
     return AnswerView(
         question=study.declaration.question,
         answer=answered.to_json(),
@@ -114,12 +138,14 @@ def answer_view(study: Source) -> AnswerView:
         limits=limits,
         time_left=time_left(study),
         score_meaning=score_meaning(study),
+        chosen=study.declaration.verdict.chosen,
         not_to_conclude=do_not_conclude(study),
-        arms=arm_tables(study, answered),
+        arms=arm_numbers(study),
+        tables=arm_tables(study, answered),
         by_arm=by_arm,
         matching=matching,
         replicated=replicated,
-        lines=tuple(lines),
+        details=tuple(filter(None, details)),
         key=study.label,
         is_command=bool(answered.next),
     )

@@ -3,23 +3,104 @@ baseline by a click."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gspo_lab.analysis.findings.answer import StudyAnswer
 from gspo_lab.analysis.findings.clip_fractions import NO_CLIP, clips, rule_arms
 from gspo_lab.analysis.findings.decision import against as against_of
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.reference_levels import score_levels
-from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.readings import Source, average, summarise
-from gspo_lab.analysis.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
+from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats import Verdict
 from gspo_lab.common.text import level
-from gspo_lab.report.formats import NONE, NOT_MEASURED, format_number, percent
-from gspo_lab.report.views.drawing import Drawing, count_unstable, half_width
+from gspo_lab.report.formats import NONE, NOT_MEASURED, NOT_RECORDED, format_number, percent
+from gspo_lab.report.views.drawing import Drawing, half_width
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.study.contrast import formula, sides
+
+CLIPPED = (
+    "Clipped: the share of the tokens, then of the gradient, that the clip takes on mini-batches"
+    " ≥ 1. A token that is nearly certain has almost no gradient, so the two may differ much."
+)
+
+
+@dataclass(frozen=True)
+class ArmNumbers:
+    """One arm over the seeds that count; its runs and scores by seed are of all seeds. None: not
+    measured.
+    """
+
+    runs: int
+    """Planned runs."""
+    finished: int
+    start: float | None
+    best: float | None
+    final: float | None
+    by_seed: dict[int, float | None]
+    """Final score by seed; of an unfinished run its latest score."""
+    unstable: int
+    judged: int
+    """Runs long enough to say whether they were unstable."""
+    clips: bool
+    """Whether the arm's loss has a clip."""
+    clipped: float | None
+    clipped_gradient: float | None
+    seconds: float | None
+    memory: float | None
+    """Largest memory of a run, in bytes."""
+    not_graded: float | None
+    """Share of training responses on which the grader failed."""
+
+    @property
+    def levels(self) -> list[float]:
+        """Its scores at the start, at their best and at the end, those that were measured."""
+        return [score for score in (self.start, self.best, self.final) if score is not None]
+
+    @property
+    def scores(self) -> str:
+        """The levels as text."""
+        return ", ".join(map(format_number, self.levels)) or NOT_MEASURED
+
+    @property
+    def course(self) -> str:
+        """The points of a small line from start over best to final, in a box of 40 x 14."""
+        if len(self.levels) < 3:
+            return ""
+        low = min(self.levels)
+        reach = max(self.levels) - low or 1.0
+        points = []
+        for x, score in zip((2, 20, 38), self.levels, strict=True):
+            points.append(f"{x},{12 - 10 * (score - low) / reach:.1f}")
+        return " ".join(points)
+
+    @property
+    def unstable_text(self) -> str:
+        """How many runs were unstable, of those that could be judged."""
+        return f"{self.unstable} of {self.judged}" if self.judged else NOT_JUDGED
+
+    @property
+    def clipped_text(self) -> str:
+        """The share of tokens that was clipped, then the share of the gradient."""
+        if not self.clips:
+            return NO_CLIP
+        gradient = NOT_RECORDED
+        if self.clipped_gradient is not None:
+            gradient = percent(self.clipped_gradient, 2)
+        return f"{percent(self.clipped, 2)}, {gradient}"
+
+    @property
+    def spent(self) -> str:
+        """Mean time of a run and its largest memory."""
+        if not self.seconds and not self.memory:
+            return NOT_MEASURED
+        size = f"memory {NOT_MEASURED}"
+        if self.memory is not None:
+            size = f"{format_number(self.memory / 2**30)} GiB"
+        return f"{_time(self.seconds)}, {size}"
 
 
 @dataclass(frozen=True)
@@ -29,13 +110,7 @@ class ArmRow:
     subject: str
     opponent: str
     """What it is compared with, where that is not the table's baseline."""
-    is_arm: bool
-    start: float | None
-    best: float | None
-    final: float | None
-    unstable: str
-    clipped: str
-    spent: str
+    numbers: ArmNumbers | None
     difference: Drawing | None = None
     word: str = ""
     tone: str = ""
@@ -46,32 +121,14 @@ class ArmRow:
         return not self.word
 
     @property
-    def scores(self) -> str:
-        """Its scores as text, those that were measured."""
-        if not self.is_arm:
-            return NONE
-        measured = [score for score in (self.start, self.best, self.final) if score is not None]
-        return ", ".join(map(format_number, measured)) or NOT_MEASURED
-
-    @property
     def cells(self) -> list[str]:
         """Its row without a drawing."""
         name = f"{self.subject} against {self.opponent}" if self.opponent else self.subject
-        numbers = [cell or NONE for cell in (self.unstable, self.clipped, self.spent)]
-        return [name, self.scores, self.difference_text, *numbers, self.word]
-
-    @property
-    def course(self) -> str:
-        """The points of a small line from start over best to final, in a box of 40 x 14."""
-        measured = [score for score in (self.start, self.best, self.final) if score is not None]
-        if len(measured) < 3:
-            return ""
-        low = min(measured)
-        reach = max(measured) - low or 1.0
-        points = []
-        for x, score in zip((2, 20, 38), measured, strict=True):
-            points.append(f"{x},{12 - 10 * (score - low) / reach:.1f}")
-        return " ".join(points)
+        arm = self.numbers
+        if arm is None:
+            return [name, NONE, self.difference_text, NONE, NONE, NONE, self.word]
+        numbers = [arm.unstable_text, arm.clipped_text, arm.spent]
+        return [name, arm.scores, self.difference_text, *numbers, self.word]
 
     @property
     def difference_text(self) -> str:
@@ -154,8 +211,8 @@ def _caption(study: Source, baseline: str, verdicts: Sequence[Verdict]) -> str:
     shared = f"; several arms share the {100 * rule.alpha:g} % error" if arms > 1 else ""
     margin = verdicts[0].margin or rule.margin
     return (
-        f"{subject}. Shaded: the margin ±{margin:.3g}. Intervals are {level(rule.alpha)} unless"
-        f" another level stands beside them{shared}. Numbers of an arm:"
+        f"{CLIPPED} {subject}. Shaded: the margin ±{margin:.3g}. Intervals are"
+        f" {level(rule.alpha)} unless another level stands beside them{shared}. Numbers of an arm:"
         f" {decision(study).runs.label()}."
     )
 
@@ -170,26 +227,16 @@ def _rows(
         if verdict.paired is not None:
             ends += verdict.interval or ()
     reach = half_width(tests, margin, *ends)
-    rows = [ArmRow(baseline, "", True, **_numbers(study, baseline))]
+    arms = arm_numbers(study)
+    rows = [ArmRow(baseline, "", arms[baseline])]
     for verdict in verdicts:
         opponent = verdict.baseline or ""
         if opponent == baseline and verdict.question != "contrast":
             opponent = ""
         word, look = _word(verdict, answer)
-        subject = verdict.subject
-        numbers = _numbers(study, subject)
         drawn = _drawing(verdict, reach, study.declaration.verdict.alpha)
-        rows.append(
-            ArmRow(
-                subject,
-                opponent,
-                subject in study.arms,
-                **numbers,
-                difference=drawn,
-                word=word,
-                tone=look,
-            )
-        )
+        subject = verdict.subject
+        rows.append(ArmRow(subject, opponent, arms.get(subject), drawn, word, look))
     return rows
 
 
@@ -221,38 +268,37 @@ def _drawing(verdict: Verdict, reach: float, alpha: float) -> Drawing | None:
     )
 
 
-def _numbers(study: Source, subject: str) -> dict[str, Any]:
-    """What the table shows of an arm; of a contrast nothing."""
-    if subject not in study.arms:
-        return dict.fromkeys(("start", "best", "final")) | dict.fromkeys(
-            ("unstable", "clipped", "spent"), ""
-        )
+def arm_numbers(study: Source) -> dict[str, ArmNumbers]:
+    """The numbers of every arm, in the order of the arms."""
     seeds = decision(study).runs
-    runs: list[RunOutcome] = []
+    planned = len(study.declaration.seeds)
+    levels = score_levels(study)
+    failed = grader_errors(study)
+    ended = {(run.arm, run.seed) for run in runs_of(study) if run.finished}
+    members: dict[str, list[RunOutcome]] = {arm: [] for arm in study.arms}
     for run in outcomes(study, study.declaration.primary):
-        if run.arm == subject and seeds.has(run):
-            runs.append(run)
-    levels = score_levels(study)[subject]
-    clipped = percent(summarise(study, CLIP, subject, seeds).mean, 2)
-    return {
-        "start": levels.start,
-        "best": levels.best,
-        "final": average(run.final for run in runs),
-        "unstable": count_unstable(runs),
-        "clipped": clipped if clips(study.declaration, subject) else NO_CLIP,
-        "spent": _spent(study, subject),
-    }
-
-
-def _spent(study: Source, arm: str) -> str:
-    """Mean time of a run and its largest memory."""
-    seeds = decision(study).runs
-    seconds = summarise(study, DEVICE_SECONDS, arm, seeds).mean
-    memory = summarise(study, PEAK_MEMORY, arm, seeds).largest
-    if not seconds and not memory:
-        return NOT_MEASURED
-    size = f"memory {NOT_MEASURED}" if memory is None else f"{format_number(memory / 2**30)} GiB"
-    return f"{_time(seconds)}, {size}"
+        members[run.arm].append(run)
+    numbers = {}
+    for arm, runs in members.items():
+        counted = [run for run in runs if seeds.has(run)]
+        judged = [run.unstable for run in counted if run.stability_judged]
+        numbers[arm] = ArmNumbers(
+            runs=max(planned, len(runs)),
+            finished=sum((arm, run.seed) in ended for run in runs),
+            start=levels[arm].start,
+            best=levels[arm].best,
+            final=average(run.final for run in counted),
+            by_seed={run.seed: run.latest if run.final is None else run.final for run in runs},
+            unstable=sum(judged),
+            judged=len(judged),
+            clips=clips(study.declaration, arm),
+            clipped=summarise(study, CLIP, arm, seeds).mean,
+            clipped_gradient=summarise(study, CLIP_GRADIENT, arm, seeds).mean,
+            seconds=summarise(study, DEVICE_SECONDS, arm, seeds).mean,
+            memory=summarise(study, PEAK_MEMORY, arm, seeds).largest,
+            not_graded=average(failed.get(f"{study.study}/{arm}/s{run.seed}") for run in counted),
+        )
+    return numbers
 
 
 def _time(seconds: float | None) -> str:

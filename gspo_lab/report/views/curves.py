@@ -59,6 +59,11 @@ ROUTING = (
     " policy. Mean over the step's mini-batches. Dotted: the GSPO paper's value after one update"
     " (2507.18071, sec. 5.3: 30B-A3B)."
 )
+GRADIENT = (
+    "All mini-batches. The sum of r |A| |e_y − p| over the tokens that the clip binds, divided by"
+    " the same sum over all: what the clip takes from the update. Only the native engine records"
+    " it."
+)
 STABLE = (
     "The share of an arm's runs that are still stable. A run leaves at the first step of its"
     " collapse or regression, and at the end if its final score is below half of its best one."
@@ -96,6 +101,7 @@ def curves_view(study: Source) -> CurvesView:
         _about(primary, compared_names),
         _about(_score_difference(study), compared_names),
         _about(_clipped(study), arms),
+        _about(_clipped_gradient(study), arms),
         _about(stable_chart(study), arms),
         _about(_routing(study), arms),
     )
@@ -134,6 +140,20 @@ def _clipped(study: Source) -> Chart:
         share=True,
         references=CLIPPED,
         finding=clip_gap(study),
+    )
+
+
+def _clipped_gradient(study: Source) -> Chart | None:
+    if not course(study).measured("clip_fraction_gradient"):
+        return None
+    return curve(
+        study,
+        "clip_fraction_gradient",
+        "Clipped share of the gradient",
+        "share of the gradient",
+        note=GRADIENT,
+        from_zero=True,
+        share=True,
     )
 
 

@@ -34,12 +34,13 @@ from gspo_lab.analysis.readings.reading import (
     CLIP,
     CLIP_ACTIVE,
     CLIP_EVERYWHERE,
+    CLIP_GRADIENT,
     LATER,
     WOULD_CLIP,
 )
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.formats import percent
+from gspo_lab.report.formats import NOT_RECORDED, percent
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.series import DOTS, curve, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.report.views.view import View, by_id
@@ -58,6 +59,7 @@ COLUMNS = {
         Reading("clip_fraction_tokens_low", LATER),
     ),
     "clip_fraction_active_tokens_later": ("of active tokens", CLIP_ACTIVE),
+    "clip_fraction_gradient_later": ("of the gradient", CLIP_GRADIENT),
 }
 """The columns of the table, as the report's JSON names them."""
 
@@ -104,8 +106,10 @@ class ClippingView(View):
         rows = []
         for arm, values in self.arms.items():
             note = values["note"]
-            shares = [NO_CLIP if note == NO_CLIP else percent(values[name]) for name in COLUMNS]
-            rows.append([arm, *shares, note])
+            shares = [percent(values[name]) for name in COLUMNS]
+            if values["clip_fraction_gradient_later"] is None:
+                shares[-1] = NOT_RECORDED
+            rows.append([arm, *([NO_CLIP] * len(shares) if note == NO_CLIP else shares), note])
         return rows
 
 

@@ -5,7 +5,7 @@ word.
 from pathlib import Path
 
 import pytest
-from counting import Bench
+from counting import Bench, answer_in
 
 from gspo_lab.analysis.findings.decision import Decision
 from gspo_lab.analysis.findings.decision import decision as decision_of
@@ -51,8 +51,9 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
     assert begun(looked) == first
     assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in shown
     assert found.exit_code == 0
-    assert "b is better than a" in found.verdict_text
-    assert "Resolved at the declared look after 3 of 5 seeds." in found.verdict_text
+    answer = answer_in(looked.runs)
+    assert "b is better than a" in answer.answer["said"]
+    assert "Resolved at the declared look after 3 of 5 seeds." in answer.details
     again, shown = looked.conduct()
     assert (begun(looked), again.exit_code, "resolved at the look" in shown) == (first, 0, True)
     looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
@@ -86,11 +87,11 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     # Two more pairs that turn the sign: were they counted, nothing would be resolved.
     bench.seeds = [0, 1, 2, 3, 4]
     bench.right = {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
-    found, shown = bench.conduct()
+    _found, shown = bench.conduct()
     assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in shown
     after = decision(bench.runs)
     assert len(begun(bench)) == 10
     assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))
     described = sentences(after.described)
     assert described[0] == "Not counted: 2 pairs of other seeds (3, 4), b − a −0.850."
-    assert described[0] in found.verdict_text
+    assert described[0] in answer_in(bench.runs).details

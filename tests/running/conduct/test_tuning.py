@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting import Bench
+from counting import Bench, answer_in
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
@@ -129,7 +129,7 @@ def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: 
         ("started", 2),
     ]
 
-    assert all(arm.runs == 3 for arm in found.arms)
+    assert all(arm.runs == 3 for arm in answer_in(tuned.runs).arms.values())
     matched = certificate(tuned)
     assert (matched.ok, matched.tuning.state) == (True, "differs as declared")
     # (4 x 2 + 2 x 2) steps on two seeds.
