@@ -136,8 +136,8 @@ def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) ->
         ),
         (
             b"",
-            "a line is missing before line 7; what it recorded",
-            "A line is missing before line 7 of",
+            "a line is missing or doubled before line 7; what it recorded",
+            "A line is missing or doubled before line 7 of",
         ),
     ],
     ids=["damaged", "deleted"],

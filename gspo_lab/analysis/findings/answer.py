@@ -7,6 +7,7 @@ package `claims` judges claims; call its `answer`.
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms
@@ -262,9 +263,10 @@ def _of_scores(source: Source) -> StudyAnswer:
     word = _word(verdicts)
     colour = _colour(verdicts, partly=partly)
     command = _replicate(source)
-    if words == {"no verdict"}:
+    if words == {"no verdict"}:  # the scores of every pair of runs are identical
         word = "no verdict"
         colour = "grey"
+        command = _rerun(source, "plan")
     elif words <= OPEN:
         needed = max(verdict.more_seeds or 0 for verdict in verdicts)
         word = "inconclusive"
@@ -450,11 +452,17 @@ def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
 
 
 def _commands(source: Source) -> tuple[str, ...]:
-    return (
-        source.declaration.commands[-1]
-        if source.declaration.commands
-        else (f"studies/{source.study}.toml",)
-    )
+    """The arguments of the last start; a file's absolute path is that from the folder of the runs'
+    folder, or its name: a shared page must not tell where its author works.
+    """
+    if not source.declaration.commands:
+        return (f"studies/{source.study}.toml",)
+    file, *options = source.declaration.commands[-1]
+    path = Path(file)
+    if path.is_absolute():
+        home = source.evidence.runs_folder.resolve().parent
+        file = str(path.relative_to(home)) if path.is_relative_to(home) else path.name
+    return (file, *options)
 
 
 def _rerun(source: Source, command: str) -> tuple[str, ...]:

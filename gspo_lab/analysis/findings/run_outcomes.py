@@ -3,6 +3,7 @@ unstable.
 """
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from gspo_lab.analysis.readings.curves import measured, nonfinite_steps
 from gspo_lab.analysis.stats.collapse import Stability, stability
 from gspo_lab.analysis.stats.curve_summaries import carry_last_finite, tail_mean
 
+NOISE = 2
+"""Standard errors of answers that a fall from the best score must exceed."""
 NOT_JUDGED = "not judged"
 """Stands where a run has too few evaluations and steps to judge its stability."""
 
@@ -46,6 +49,8 @@ class RunOutcome:
     scores: int = 0
     best_evaluation: float | None = None
     """The highest score of a single evaluation after the start."""
+    answers: float | None = None
+    """The answers behind `final`, of all its evaluations; None: not recorded."""
 
     @property
     def gain(self) -> float | None:
@@ -80,8 +85,16 @@ class RunOutcome:
 
     @property
     def ended_below_half(self) -> bool:
-        """Whether the final score is below half of the best one, which a short run can show too."""
-        return self.final is not None and self.best is not None and self.final < 0.5 * self.best
+        """Whether the final score is below half of the best one by more than the noise of so few
+        answers; a short run can show it too.
+        """
+        if self.final is None or self.best is None or self.final >= 0.5 * self.best:
+            return False
+        if not self.answers:
+            return True
+        share = (self.final + self.best) / 2
+        error = sqrt(max(0.0, 2 * share * (1 - share)) / self.answers)
+        return self.best - self.final > NOISE * error
 
     @property
     def judged(self) -> bool:
@@ -109,13 +122,14 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
     scored = evaluations(source, bench or "")
     out = []
     for run in runs(source):
-        step, score, failed = scored.get(run.id, np.zeros((3, 0)))
+        step, score, failed, answers = scored.get(run.id, np.zeros((4, 0)))
         start = score[step == 0]
         trained = int(np.count_nonzero(step > 0))
         start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = best_evaluation = None
         scores: list[float] = []
         deciding = tuple(int(at) for at in step[step > 0][-last:])
+        asked = float(answers[step > 0][-last:].sum())
         errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
         carried = 0
         # An evaluation without grades repeats the one before it. Without a start's score the first
@@ -155,6 +169,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
                 best=best,
                 scores=len(scores),
                 best_evaluation=best_evaluation,
+                answers=None if np.isnan(asked) else asked,
             )
         )
     return out

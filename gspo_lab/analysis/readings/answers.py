@@ -235,15 +235,18 @@ def scores(source: Source) -> "DataFrame":
     return answers.read_scores(source.evidence, source.study)
 
 
+MEASURED = ("step", "score", "errors", "answers")
+
+
 @once
 def evaluations(source: Source, bench: str) -> dict[str, Floats]:
-    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded;
-    NaN: not measured.
+    """Per run id its evaluations on a benchmark as four rows: step, score, answers not graded,
+    answers; NaN: not measured.
     """
     frame = scores(source)
     frame = frame[frame["bench"] == bench].sort_values("step")
     rows: dict[str, list[tuple[float, ...]]] = {}
-    columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
+    columns = (frame[name].to_numpy(dtype=float).tolist() for name in MEASURED)
     for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
         rows.setdefault(run, []).append(tuple(row))
     return {run: np.array(measured).T for run, measured in rows.items()}

@@ -23,7 +23,7 @@ declaration.
 """
 PLACES = {
     0: ", line {}: damaged and left out",
-    1: ": a line is missing before line {}",
+    1: ": a line is missing or doubled before line {}",
     FOREIGN: ": recorded for another run and left out",
     END_LOST: ": its end is gone or damaged, from line {} on",
 }

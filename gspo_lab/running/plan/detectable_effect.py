@@ -516,7 +516,7 @@ def _evaluations_variance(
     ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
     scores = {
         run: dict(zip(steps.tolist(), values.tolist(), strict=True))
-        for run, (steps, values, _) in evaluations(source, bench or "").items()
+        for run, (steps, values, *_) in evaluations(source, bench or "").items()
     }
     curves = [
         [

@@ -185,7 +185,7 @@ def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
     assert ": damaged and left out; " in told
     path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
     (told,) = ingest(lab.runs).damaged
-    assert told.startswith(f"{path}: a line is missing before line 5; ")
+    assert told.startswith(f"{path}: a line is missing or doubled before line 5; ")
     path.write_bytes(whole)
     assert ingest(lab.runs).damaged == ()
     assert lab.query("SELECT step FROM steps") == [(0,), (1,), (2,), (3,)]

@@ -17,6 +17,8 @@ from asking import ANSWERS, BENCH, done, kept, rows, stopped_after
 from calling import gspo_lab
 from tiny_server import MODEL, TinyServer, free_port, serving
 
+from gspo_lab.common.text import UNSEEN
+
 
 @contextmanager
 def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
@@ -103,6 +105,21 @@ def test_answers_of_another_model_than_was_asked_are_kept_and_told(
     assert named == [(None, 14), ("other-8b", 10)]
     again = gspo_lab(*(word for word in asking(server, "--limit", 5) if word != "--json"))
     assert "other-8b" in again.out, "shown with the result, whenever that is asked for"
+
+
+def test_names_and_errors_of_a_server_do_not_steer_the_terminal(
+    server: TinyServer, problems: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = "\x1b]0;OWNED\x07\x1b[31m\u202e"
+    server.answers_as = f"other{hostile}"
+    words = [word for word in asking(server, "--limit", 2) if word != "--json"]
+    said = gspo_lab(*words)
+    assert "other[U+001B]]0;OWNED[U+0007]" in said.out
+    monkeypatch.setattr(server, "error", f"broken{hostile}")
+    server.always = 404
+    refused = gspo_lab(*words, "--seed", 7)
+    for text in (said.out, said.err, refused.out, refused.err):
+        assert UNSEEN.findall(text) == []
 
 
 def test_the_key_comes_from_the_environment_and_goes_nowhere(

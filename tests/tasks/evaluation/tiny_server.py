@@ -41,6 +41,7 @@ class TinyServer(ThreadingHTTPServer):
         self.go_on = threading.Event()
         self.refuse: str | None = None
         self.answers_as: str | None = MODEL
+        self.error = "not this time"
         self.asked: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.waiting = self.most_waiting = 0
@@ -101,7 +102,7 @@ class Answering(BaseHTTPRequestHandler):
                 fault[0], {"error": {"message": "too many at once"}}, {"Retry-After": str(fault[1])}
             )
         elif isinstance(fault, int):
-            self._say(fault, {"error": {"message": "not this time"}})
+            self._say(fault, {"error": {"message": self.server.error}})
         elif fault == "echo":
             self._say(
                 200,
