@@ -27,13 +27,13 @@ def environment_of(engine: str, on_gpu: bool) -> dict[str, Any]:
     require_known("engine", engine, ENGINES)
     table = read_description("engine", engine, ENGINES).get("environment")
     if table is None:
-        own = [
+        engines = [
             name
             for name in names_of("engine", ENGINES)
             if "environment" in read_description("engine", name, ENGINES)
         ]
         raise LabError(
-            f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}"
+            f"the engine '{engine}' has no environment of its own; these have: {', '.join(engines)}"
         )
     build = {"unwanted": (), "stubs": {}, **table, **table["cuda" if on_gpu else "cpu"]}
     return build | {"packages": (*table["packages"], *build.get("build_packages", ()))}
@@ -110,9 +110,9 @@ def _pip(python: Path, tell: Tell, *words: str) -> None:
     tell("pip " + " ".join(words))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(python), "-m", "pip", "--quiet", "--no-input", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-5:]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if process.returncode:
+        last = [line for line in process.stderr.splitlines() if line.strip()][-5:]
         raise LabError(f"pip {words[0]} failed in {python.parent.parent}", details=tuple(last))
 
 

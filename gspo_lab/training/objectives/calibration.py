@@ -41,7 +41,10 @@ def clipped_share(
             "the pilot saw no response with an advantage; use a start that is neither always right"
             " nor always wrong"
         )
-    return sum(move > bounds[sign] for sign, values in moves.items() for move in values) / entries
+    clipped = 0
+    for sign, values in moves.items():
+        clipped += sum(move > bounds[sign] for move in values)
+    return clipped / entries
 
 
 def _moves(details: Iterable[Mapping[str, Any]], level: Level) -> dict[int, list[float]]:

@@ -176,7 +176,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
         assert len(split) > 1
         for index, part in enumerate(split):
             rows, positions = part.input_BS.shape
-            want = recorded[part.rows, part.first : part.first + positions]
+            want = recorded[part.rows, part.first_column : part.first_column + positions]
             for layer, catch in enumerate(fed):
                 got = catch[index].view(rows, positions, -1)[part.attention_BS].long()
                 assert torch.equal(got, want[:, :, layer][part.attention_BS].long())
@@ -185,7 +185,10 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
                 input_ids=split[0].input_BS, attention_mask=split[0].attention_BS.long()
             )
         own = seen.natural_BSLK[split[0].attention_BS].long().sort(-1).values
-        want = recorded[split[0].rows, split[0].first : split[0].first + split[0].input_BS.shape[1]]
+        want = recorded[
+            split[0].rows,
+            split[0].first_column : split[0].first_column + split[0].input_BS.shape[1],
+        ]
         assert not torch.equal(own, want[split[0].attention_BS].long().sort(-1).values)
 
 

@@ -255,7 +255,7 @@ def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
             len(one.turns or ()) for one in step.drawn
         )  # the last ones, behind those of the benchmark
         record(loop, step, updates)
-        flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
+        flops = 2 * loop.components.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
         found.append((loop.totals.flops, flops))
 
     monkeypatch.setattr(TransformersSampler, "sample", noted)

@@ -191,21 +191,28 @@ def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
     stopping = Stopping(TOKENIZER, ("end",))
     ids = TOKENIZER.encode("the end of the end")
     # Given "the end of": its own stop text ends nothing, the second one does, and is cut.
-    assert [stopping.over(ids[:n], given=10) for n in range(11, 19)] == [False] * 7 + [True]
-    assert stopping.end(ids, given=10) == 18
-    assert stopping.text(ids, given=10) == "the end of the "
-    assert (stopping.end(ids, given=7), stopping.end(ids, given=6), stopping.end(ids)) == (18, 7, 7)
+    assert [stopping.over(ids[:n], given_tokens=10) for n in range(11, 19)] == [False] * 7 + [True]
+    assert stopping.end(ids, given_tokens=10) == 18
+    assert stopping.text(ids, given_tokens=10) == "the end of the "
+    assert (
+        stopping.end(ids, given_tokens=7),
+        stopping.end(ids, given_tokens=6),
+        stopping.end(ids),
+    ) == (18, 7, 7)
     # Given "the e", "the en": it lies across the seam.
-    assert [stopping.text(ids, given=n) for n in (5, 6)] == ["the ", "the "]
+    assert [stopping.text(ids, given_tokens=n) for n in (5, 6)] == ["the ", "the "]
     # The seam lies far behind what is looked at.
     late = TOKENIZER.encode("end" + "x" * 40 + "end")
-    assert (stopping.end(late, given=3), stopping.text(late, given=3)) == (46, "end" + "x" * 40)
+    assert (stopping.end(late, given_tokens=3), stopping.text(late, given_tokens=3)) == (
+        46,
+        "end" + "x" * 40,
+    )
     # The seam lies inside a letter of two bytes, which the stop text ends with.
     letter = TOKENIZER.encode("né, né")
     assert len(letter) == 8
     assert (
-        Stopping(TOKENIZER, ("né",)).end(letter, given=2),
-        Stopping(TOKENIZER, ("né",)).end(letter, given=3),
+        Stopping(TOKENIZER, ("né",)).end(letter, given_tokens=2),
+        Stopping(TOKENIZER, ("né",)).end(letter, given_tokens=3),
     ) == (
         3,
         8,

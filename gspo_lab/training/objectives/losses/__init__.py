@@ -47,13 +47,13 @@ def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
     try:
         return loss, loss.settings.model_validate(shared | objective.loss_options)
     except ValidationError as error:
-        first = error.errors()[0]
-        key, known = (
-            ".".join(map(str, first["loc"])),
-            [key for key in loss.settings.model_fields if key not in shared],
-        )
-        unknown = f"unknown key{nearest(key, known)}; {name} reads {', '.join(known) or 'none'}"
-        message = unknown if first["type"] == "extra_forbidden" else first["msg"]
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        own_keys = [key for key in loss.settings.model_fields if key not in shared]
+        message = fault["msg"]
+        if fault["type"] == "extra_forbidden":
+            readable = ", ".join(own_keys) or "none"
+            message = f"unknown key{nearest(key, own_keys)}; {name} reads {readable}"
         raise LabError(f"objective.loss_options.{key}: {message}") from error
 
 
