@@ -83,26 +83,27 @@ def _site_packages(python: Path) -> list[Path]:
 
 def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
     """Make the environment of an engine, or complete it; its folder. LabError where pip cannot."""
-    wanted = environment_of(engine, on_gpu)
+    description = environment_of(engine, on_gpu)
     home = home_of(engine)
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if here not in wanted["python"]:
+    python_version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if python_version not in description["python"]:
         raise LabError(
-            f"the engine '{engine}' needs Python {' or '.join(wanted['python'])}; this is {here}"
+            f"the engine '{engine}' needs Python {' or '.join(description['python'])}; this is"
+            f" {python_version}"
         )
     if not (home / "bin" / "python").exists():
         tell(f"a virtual environment in {home}")
         home.parent.mkdir(parents=True, exist_ok=True)
         venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    _pip(python, tell, "install", *wanted["packages"])
-    _pip(python, tell, "install", "--no-deps", *wanted["without_dependencies"])
-    if wanted["unwanted"]:
-        _pip(python, tell, "uninstall", "--yes", *wanted["unwanted"])
-    for name, version in wanted["stubs"].items():
+    _pip(python, tell, "install", *description["packages"])
+    _pip(python, tell, "install", "--no-deps", *description["without_dependencies"])
+    if description["undescription"]:
+        _pip(python, tell, "uninstall", "--yes", *description["undescription"])
+    for name, version in description["stubs"].items():
         _stub(python, name, version)
     if version_of(engine) is None:
-        raise LabError(f"{home} was made, and has no {wanted['package']}")
+        raise LabError(f"{home} was made, and has no {description['package']}")
     return home
 
 

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
@@ -149,7 +149,7 @@ class Routers:
             )
         experts, top_k = widths.pop()
         body = getattr(model, "base_model", model)
-        parameters = [parameter for _, router in routers for parameter in router.parameters()]
+        parameters = list(chain.from_iterable(router.parameters() for _, router in routers))
         return Routers(len(routers), experts, top_k, parameters, body, tuple(routers))
 
     def tap(

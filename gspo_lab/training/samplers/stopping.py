@@ -102,10 +102,11 @@ class Stopping:
         """The number of tokens at which a response ended, `given_tokens` as in `over`; None if it
         did not end.
         """
-        firsts = ((n, max(0, n - TAIL)) for n in range(given_tokens + 1, len(ids) + 1))
-        return next(
-            (n for n, first in firsts if self.over(ids[first:n], given_tokens - first)), None
-        )
+        for count in range(given_tokens + 1, len(ids) + 1):
+            start = max(0, count - TAIL)
+            if self.over(ids[start:count], given_tokens - start):
+                return count
+        return None
 
     def text(self, ids: list[int], given_tokens: int = 0) -> str:
         """The response's text as `plain_text`, cut before the first stop text; `given_tokens` as in

@@ -114,7 +114,7 @@ def _start(
 
     def stop_asked() -> bool:
         """Asked now and then while the program works: its first answer ends its start."""
-        if (attempt / ANSWERS).exists() and folder.phase()[0] is not Phase.TRAINING:
+        if folder.phase()[0] is not Phase.TRAINING and (attempt / ANSWERS).exists():
             folder.enter(Phase.TRAINING)
         return stop()
 

@@ -48,10 +48,10 @@ def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
 
 @dataclass(slots=True)
 class Sampled:
-    """What a step sampled: the groups of the prompts `asked` first, the groups that train, those
-    that are `dropped`, and every rollout, also of what waits."""
+    """What a step sampled: the `initial` groups, of the step's own prompts; those that train, also
+    of other prompts; those that are `dropped`; and every rollout, also of what waits."""
 
-    asked: list[Group] = field(default_factory=list)
+    initial: list[Group] = field(default_factory=list)
     training: list[Group] = field(default_factory=list)
     dropped: list[Group] = field(default_factory=list)
     rollouts: list[Rollout] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Loop(TrainingRun):
             [group.problem for group in sampled.training],
             rollouts,
             grades,
-            self.rewards(grades_of(sampled.asked)),
+            self.rewards(grades_of(sampled.initial)),
             experience,
             clock,
             seconds_replay,
@@ -126,7 +126,7 @@ class Loop(TrainingRun):
             first_problems=self.prompts.step(index),
             drawn=sampled.rollouts,
             dropped=grades_of(sampled.dropped) if settings.rollout.dynamic_sampling else None,
-            replacements=len(sampled.training) + len(sampled.dropped) - len(sampled.asked),
+            replacements=len(sampled.training) + len(sampled.dropped) - len(sampled.initial),
             penalty_PG=None if settings.rollout.overlong_buffer is None else penalty_PG,
             waiting=self.waiting.responses(),
         )
@@ -157,7 +157,7 @@ class Loop(TrainingRun):
                 reward_1G = self.rewards(group.grades)
                 alike = rollout.dynamic_sampling and bool(reward_1G.amax() == reward_1G.amin())
                 (out.dropped if alike else out.training).append(group)
-            out.asked = out.asked if turn else groups
+            out.initial = out.initial if turn else groups
             out.rollouts += new
             self.need_grades(step, grades_of([*out.training, *out.dropped]))
             clock.lap("grade")

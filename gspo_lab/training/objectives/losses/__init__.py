@@ -6,6 +6,7 @@ installed package adds a name by an entry point of the group `gspo_lab.losses`.
 """
 
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -24,10 +25,9 @@ _files = [
     for file in iter_modules(__path__)
     if file.name != "loss"
 ]
-_losses = [value for file in _files for value in vars(file).values() if isinstance(value, Loss)]
-LOSSES: dict[str, Loss[Any]] = {
-    loss.name: loss for loss in sorted(_losses, key=lambda loss: loss.name)
-}
+_values = chain.from_iterable(vars(file).values() for file in _files)
+_losses = {value.name: value for value in _values if isinstance(value, Loss)}
+LOSSES: dict[str, Loss[Any]] = dict(sorted(_losses.items()))
 """The lab's losses by their names."""
 
 
