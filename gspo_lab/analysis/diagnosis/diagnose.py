@@ -38,12 +38,9 @@ class Diagnosis:
         if setup.clip_low is not None or setup.clip_high is not None:
             sides = (setup.clip_low, setup.clip_high)
             clip_range = " / ".join("?" if side is None else f"{side:g}" for side in sides)
-        rule = setup.rule
-        if rule is not None and setup.clips:
-            rule = f"{rule} ({setup.level} ratio)"
         facts = {
             "program": f"{setup.program} {setup.version or '(version not recorded)'}",
-            "rule": rule,
+            "rule": setup.rule,
             "clip range (low / high)": clip_range if setup.clips else "its loss has none",
             "updates per rollout batch": setup.updates,
             "aggregation": setup.aggregation,

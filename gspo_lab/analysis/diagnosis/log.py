@@ -1,6 +1,5 @@
 """One training log as series of numbers by step, read through the importers."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -18,31 +17,35 @@ from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.metric_names import Metric, recognise
 from gspo_lab.exchange.importers.run_specs import reader_of
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
-from gspo_lab.exchange.importers.tables import entries, unnested
+from gspo_lab.exchange.importers.tables import entries
 from gspo_lab.recording.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
 
 OWN_RUN = "gspo-lab"
 """The source of a run's folder of gspo-lab, which no import needs."""
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".wandb": "wandb",
-    ".db": "trackio",
-}
-"""Suffix of a file -> the source that reads it."""
 FOLDERS = {
+    JOURNAL: OWN_RUN,
     "trainer_state.json": "trl",
-    "checkpoint-*/trainer_state.json": "trl",
-    "*/checkpoint-*/trainer_state.json": "trl",
-    "run-*.wandb": "wandb",
+    "**/checkpoint-*/trainer_state.json": "trl",
+    "**/run-*.wandb": "wandb",
     "**/*tfevents*": "tensorboard",
 }
 """Pattern of a file in a folder -> the source that reads the folder."""
+FILES = {
+    JOURNAL: OWN_RUN,
+    "*.csv": "csv",
+    "*.tsv": "csv",
+    "*.parquet": "parquet",
+    "*.wandb": "wandb",
+    "*.db": "trackio",
+    "*tfevents*": "tensorboard",
+    "*.json": "trl",
+}
+"""Pattern of a file's name -> the source that reads it."""
 CONFIGS = ("args.json", "config.yaml")
 """Configurations beside a log, as ms-swift and AReaL leave them."""
 VERSIONS = ("swift_version", "trl_version", "verl_version", "version", "transformers_version")
 """Keys of a program's version."""
+MOST_ANSWERS = 2000
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,6 @@ class Series:
     name: str
     steps: Floats
     values: Floats
-    meaning: str | None = None
     hidden: int = 0
     below: float = 0.0
 
@@ -75,17 +77,19 @@ class Series:
     @property
     def mean_text(self) -> str:
         """The mean over all rows with two digits, or the two ends between which it lies."""
-        if not self.hidden or f"{self.low:.2g}" == f"{self.high:.2g}":
+        if f"{self.low:.2g}" == f"{self.high:.2g}":
             return f"{self.low:.2g}"
         return f"{self.low:.2g} to {self.high:.2g} ({self.hidden} rows printed as a rounded zero)"
 
-    def end(self, share: int = 5) -> float:
-        """The mean over the last fifth of the rows, one at least."""
-        return float(self.values[-max(1, len(self) // share) :].mean())
-
-    def start(self, share: int = 5) -> float:
+    @property
+    def start(self) -> float:
         """The mean over the first fifth of the rows, one at least."""
-        return float(self.values[: max(1, len(self) // share)].mean())
+        return float(self.values[: max(1, len(self) // 5)].mean())
+
+    @property
+    def end(self) -> float:
+        """The mean over the last fifth of the rows, one at least."""
+        return float(self.values[-max(1, len(self) // 5) :].mean())
 
 
 @dataclass
@@ -94,7 +98,8 @@ class TrainingLog:
 
     `settings` are the lab's dotted settings as far as the log or the user states them, `config` the
     program's own keys, without secrets. `rounded` are names that were printed as 0.000 at some
-    steps, with the largest number that prints so, and how many steps.
+    steps, with the largest number that prints so, and how many steps. `rows` holds each column, or
+    the program's own name, by step.
     """
 
     source: str
@@ -106,32 +111,15 @@ class TrainingLog:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     rounded: dict[str, tuple[float, int]] = field(default_factory=dict)
     rows: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Name of a column, or the program's own name -> step -> number."""
-    answers: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    """Benchmark -> problem -> whether each answer was correct."""
-    stated_config: bool = False
-
-    def add(self, step: int, numbers: Mapping[str, Any]) -> None:
-        """Add the numbers of a step; other values are left out."""
-        for name, value in numbers.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                self.rows.setdefault(name, {})[step] = float(value)
 
     def named(self, *names: str) -> Series | None:
         """The first of these columns or own names that has a number."""
         for name in names:
             if numbers := self.rows.get(name):
-                logged = self.logged_name(name)
-                metric = self.metrics.get(logged)
+                logged = self._logged_name(name)
                 below, hidden = self.rounded.get(logged, (0.0, 0))
-                return Series(
-                    logged,
-                    np.array(list(numbers), dtype=np.float64),
-                    np.array(list(numbers.values())),
-                    metric.meaning if metric else None,
-                    hidden,
-                    below,
-                )
+                steps = np.array(list(numbers), dtype=np.float64)
+                return Series(logged, steps, np.array(list(numbers.values())), hidden, below)
         return None
 
     def quantity(self, quantity: str) -> Series | None:
@@ -143,19 +131,17 @@ class TrainingLog:
                     return found
         return None
 
-    def logged_name(self, column: str) -> str:
-        """The program's name of a column."""
-        names = [name for name, metric in self.metrics.items() if metric.column == column]
-        return names[0] if names else column
-
-    def is_rounded(self, *names: str) -> str | None:
+    def rounded_name(self, *names: str) -> str | None:
         """The first name of these columns or quantities that was printed as a rounded zero."""
         for name in self.rounded:
-            metric = self.metrics.get(name)
-            meanings = {name, metric.column, metric.quantity} if metric else {name}
-            if meanings & set(names):
+            metric = self.metrics[name]
+            if {name, metric.column, metric.quantity} & set(names):
                 return name
         return None
+
+    def _logged_name(self, column: str) -> str:
+        names = [name for name, metric in self.metrics.items() if metric.column == column]
+        return names[0] if names else column
 
 
 def read_log(
@@ -169,92 +155,69 @@ def read_log(
     path = Path(spec.path)
     if not path.exists():
         raise LabError(f"{path}: no such file or folder; give the path of a log")
-    source = spec.source or guess_source(path)
-    spec = spec.replace(source=source)
-    if source == OWN_RUN:
+    spec = spec.replace(source=spec.source or guess_source(path))
+    if spec.source == OWN_RUN:
         content = read_own_run(path)
-        inside = ""
     else:
-        if source == "verl" and spec.logged_by is None:
+        if spec.source == "verl" and spec.logged_by is None:
             spec = spec.replace(logged_by=_program_inside(path))
-        inside = _run_inside(path, spec, run)
-        content = reader_of(spec).read(path, inside, spec)
-    config_file = Path(spec.config) if spec.config else _config_beside(path)
-    config = read_config(config_file) if config_file else {}
-    converted = Conversion(content, spec, dict(stated or {}), 1, config)
-    log = TrainingLog(
-        source=without_home(f"{path} ({inside})" if inside else str(path)),
-        program=converted.names.program,
-        version=content.version,
-        settings={},
-        config={},
-        stated_config=bool(config or content.settings),
-    )
-    _fill(log, converted)
+        content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
+    config = read_config(Path(spec.config)) if spec.config else _config_beside(path)
+    converted = Conversion(content, spec, stated or {}, 1, config)
+    rows = _rows(converted)
     public, _ = public_settings({**content.settings, **config})
-    log.program = content.program
-    log.config = public
-    log.settings = {**converted.settings, **(stated or {})}
-    if log.version is None:
-        named = (public[key] for key in VERSIONS if isinstance(public.get(key), str))
-        log.version = next(named, None)
-    log.metrics = converted.metrics
-    log.notes = tuple(dict.fromkeys(content.notes))
+    own = public if spec.source == OWN_RUN else {}
+    versions = [content.version, *(public.get(key) for key in VERSIONS)]
+    rounded = {}
     for name, (text, count) in converted.rounded.items():
         decimals = len(text.partition(".")[2])
-        log.rounded[name] = (0.5 * 10.0**-decimals, count)
-    if converted.benches:
-        _add_answers_count(log, converted)
-    return log
+        rounded[name] = (0.5 * 10.0**-decimals, count)
+    return TrainingLog(
+        without_home(str(path)),
+        content.program,
+        next((str(version) for version in versions if version), None),
+        {**converted.settings, **own, **(stated or {})},
+        public,
+        tuple(dict.fromkeys(content.notes)),
+        converted.metrics,
+        rounded,
+        rows,
+    )
 
 
-def _fill(log: TrainingLog, converted: Conversion) -> None:
-    """Put all records of a conversion into the log's rows."""
+def _rows(converted: Conversion) -> dict[str, dict[int, float]]:
+    """All numbers of a log, by column or own name, and by step."""
+    rows: dict[str, dict[int, float]] = {}
+    answers: dict[tuple[str, int], list[int]] = {}
     for record in converted.records():
+        numbers: dict[str, Any] = {}
         if isinstance(record, AnswerRecord):
-            problems = log.answers.setdefault(record.bench, {})
-            problems.setdefault(record.problem, []).append(record.correct or 0)
+            answers.setdefault((record.bench, record.step), []).append(record.correct or 0)
         elif isinstance(record, ScoreRecord):
-            log.add(record.step, {f"score/{record.bench}": record.score})
+            numbers = {f"score/{record.bench}": record.score}
         elif isinstance(record, StepRecord | UpdateRecord):
-            log.add(record.step, _numbers(record))
-
-
-def _numbers(record: StepRecord | UpdateRecord) -> dict[str, Any]:
-    """The numbers of a record by column, and a program's own by their names."""
-    values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
-    own = values.pop("engine_metrics", None) or {}
-    values.pop("step")
-    return {**own, **values}
-
-
-def _add_answers_count(log: TrainingLog, converted: Conversion) -> None:
-    """The number of problems of each benchmark whose answers the log holds."""
-    for bench, problems in converted.problems.items():
-        if problems:
-            log.rows.setdefault(f"problems/{bench}", {})[1] = float(len(problems))
+            numbers = {entry.name: getattr(record, entry.name) for entry in fields(record)}
+            numbers |= numbers.pop("engine_metrics", None) or {}
+        for name, value in numbers.items():
+            if isinstance(value, int | float):
+                rows.setdefault(name, {})[record.step] = float(value)
+    for (bench, step), correct in answers.items():
+        rows.setdefault(f"score/{bench}", {})[step] = float(np.mean(correct))
+        rows.setdefault(f"answers/{bench}", {})[step] = len(correct)
+    return rows
 
 
 def guess_source(path: Path) -> str:
     """The source that reads a path. LabError where nothing tells."""
     if path.is_dir():
-        if (path / JOURNAL).is_file():
-            return OWN_RUN
         for pattern, source in FOLDERS.items():
             if any(path.glob(pattern)):
                 return source
         raise LabError(f"{path}: no log in this folder is known; name its kind: --source")
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
-    if "tfevents" in path.name:
-        return "tensorboard"
-    if path.name == JOURNAL:
-        return OWN_RUN
-    if path.suffix == ".json":
-        return "trl"
-    with path.open("rb") as file:
-        head = file.read(2)
-    if head[:1] != b"{" or head == b"{'":
+    for pattern, source in FILES.items():
+        if path.match(pattern):
+            return source
+    if _is_text(path):
         return "verl"
     _, entry = next(entries(path), ("", {}))
     if isinstance(entry.get("data"), dict):
@@ -262,46 +225,50 @@ def guess_source(path: Path) -> str:
     return "items" if {"problem", "correct"} <= entry.keys() else "jsonl"
 
 
+def _is_text(path: Path) -> bool:
+    """Whether a file holds no JSON Lines; a Python dict is a console's."""
+    with path.open("rb") as file:
+        head = file.read(2)
+    return head[:1] != b"{" or head == b"{'"
+
+
 def _program_inside(path: Path) -> str | None:
     """The program whose names a file of verl's form has: AReaL's hook writes the same form."""
-    with path.open("rb") as file:
-        if file.read(1) != b"{":
-            return None
-    for where, entry in entries(path):
-        names = unnested(entry.get("data") or {}, where)
-        return recognise(names, None)
-    return None
+    if _is_text(path):
+        return None
+    _, entry = next(entries(path), ("", {}))
+    return recognise(entry.get("data") or (), None)
 
 
 def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:
     """The name of the run to read. LabError if the file holds several and none is named."""
     runs_inside = getattr(reader_of(spec), "runs", None)
     inside: Sequence[str] = [""] if runs_inside is None else runs_inside(path, spec)
-    if run is not None and run in inside:
-        return run
+    if run in inside:
+        return str(run)
     if run is not None or len(inside) > 1:
         raise LabError(f"{path}: name one run of it: --run NAME; it holds {few(inside, 8)}")
     return inside[0]
 
 
-def _config_beside(path: Path) -> Path | None:
+def _config_beside(path: Path) -> dict[str, Any]:
     """The configuration that a program left beside its log."""
     folder = path if path.is_dir() else path.parent
     for name in CONFIGS:
         if (folder / name).is_file():
-            return folder / name
-    return None
+            return read_config(folder / name)
+    return {}
 
 
-def consistent_count(scores: Sequence[float], most: int = 2000) -> int | None:
-    """The smallest number of answers whose shares all these scores can be; None above `most`.
+def consistent_count(scores: Sequence[float]) -> int | None:
+    """The smallest number of answers whose shares all these scores can be; None if no small one.
 
-    Only unrounded scores tell: of a number with few decimals nothing follows.
+    Only unrounded scores tell: of numbers with few decimals nothing follows.
     """
     inside = [score for score in scores if 0 < score < 1]
-    if not inside or all(len(json.dumps(score)) < 6 for score in inside):
+    if all(len(str(score)) < 6 for score in inside):
         return None
-    for count in range(1, most + 1):
+    for count in range(1, MOST_ANSWERS):
         if all(abs(score * count - round(score * count)) < 1e-6 * count for score in inside):
             return count
     return None

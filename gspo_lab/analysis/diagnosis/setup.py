@@ -12,24 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
+from gspo_lab.study.schema import BUILT_IN_MODELS
 
 KEYS = Path(__file__).with_name("keys.toml")
 ANY = "any"
 TRAINER = "trainer"
 SAMPLER = "sampler"
-TRL_AGGREGATIONS = {
+AGGREGATIONS = {
     "grpo": "seq-mean-token-mean",
     "bnpo": "token-mean",
     "dapo": "token-mean",
     "dr_grpo": "constant",
     "luspo": "seq-mean-token-sum",
 }
-OTHER_TRL_LOSSES = ("cispo", "sapo", "vespo")
-"""Losses of TRL without the clip."""
-VERL_LOSSES = {"vanilla": "clip", "gspo": "clip"}
+"""loss_type of TRL with the clip -> its aggregation."""
+CLIP = "clip"
+VERL_LOSSES = {"vanilla": CLIP, "gspo": CLIP}
 """Losses of verl that clip as the papers do."""
-NO_REPLAY = ("none", "disabled", "", None)
-DENSE_MODELS = ("tiny-qwen3",)
+NO_REPLAY = ("none", "disabled", None)
+SWIFT = {"rlhf_type", "swift_version", "tuner_type"}
+"""Keys of ms-swift, which logs as TRL does."""
+DENSE = BUILT_IN_MODELS[0]
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,6 @@ class Setup:
 
     program: str
     version: str | None = None
-    model: str | None = None
     level: str | None = None
     loss: str | None = None
     clip_low: float | None = None
@@ -61,32 +63,32 @@ class Setup:
     @property
     def rule(self) -> str | None:
         """The rule by its ratio and loss, in words."""
-        if self.loss not in (None, "clip"):
+        if not self.clips:
             return self.loss
-        return {"token": "GRPO", "sequence": "GSPO"}.get(self.level or "")
+        return {"token": "GRPO (token ratio)", "sequence": "GSPO (sequence ratio)"}.get(
+            str(self.level)
+        )
 
     @property
     def clips(self) -> bool:
         """Whether its loss clips as GRPO's and GSPO's do, or may do so."""
-        return self.loss in (None, "clip")
+        return self.loss in (None, CLIP)
 
     @property
     def widest(self) -> float | None:
         """The larger side of the range."""
-        sides = [side for side in (self.clip_low, self.clip_high) if side is not None]
-        return max(sides, default=None)
+        return max((side for side in (self.clip_low, self.clip_high) if side), default=None)
 
     def key(self, thing: str) -> str:
         """The program's key of a thing, in words where it has none."""
         table = key_tables()
-        name = table.get(self.program, {}).get(thing)
-        return name or table[ANY][thing]
+        return str(table.get(self.program, {}).get(thing) or table[ANY][thing])
 
     def recorded_by(self, quantity: str) -> str:
         """The setting of the program that records a quantity."""
         table = key_tables()
-        name = table.get(self.program, {}).get("record", {}).get(quantity)
-        return name or table[ANY]["record"][quantity]
+        named = table.get(self.program, {}).get("record", {}).get(quantity)
+        return str(named or table[ANY]["record"][quantity])
 
 
 @cache
@@ -97,148 +99,96 @@ def key_tables() -> dict[str, Any]:
 
 def setup_of(log: TrainingLog) -> Setup:
     """What the log says of its run."""
-    settings = log.settings
-    level = settings.get("objective.importance_sampling_level")
+    get = log.settings.get
+    level = get("objective.importance_sampling_level")
+    minibatches = get("update.minibatches")
+    correction = get("objective.mismatch_correction")
     setup = Setup(
         program=log.program,
         version=log.version,
-        model=settings.get("model"),
         level="sequence" if level == "sequence-token" else level,
-        clip_low=settings.get("objective.clip_low"),
-        clip_high=settings.get("objective.clip_high"),
-        aggregation=settings.get("objective.aggregation"),
-        loss=settings.get("objective.policy_loss"),
-        old=settings.get("update.old_logprobs"),
-        replay=settings.get("routing_replay"),
-        max_tokens=settings.get("rollout.max_tokens"),
-        dense=_is_dense(log, settings.get("model")),
+        loss=get("objective.policy_loss"),
+        clip_low=get("objective.clip_low"),
+        clip_high=get("objective.clip_high"),
+        updates=minibatches and minibatches * get("update.epochs", 1),
+        aggregation=get("objective.aggregation"),
+        old=get("update.old_logprobs"),
+        corrected=None if correction is None else correction != "none",
+        staleness=get("rollout.staleness"),
+        replay=get("routing_replay"),
+        max_tokens=get("rollout.max_tokens"),
+        dense=True if get("model") == DENSE else None,
     )
-    if setup.program in PROGRAMS:
-        setup = PROGRAMS[setup.program](setup, log.config)
-    return _from_numbers(setup, log)
-
-
-def _is_dense(log: TrainingLog, model: Any) -> bool | None:
-    """Whether the model has no experts; None if unknown."""
     if log.named("expert_change", "router_entropy", "route_gap"):
-        return False
-    if model in DENSE_MODELS:
-        return True
-    experts = [key for key in log.config if key.endswith(("num_experts", "num_local_experts"))]
-    return False if any(log.config[key] for key in experts) else None
-
-
-def _from_numbers(setup: Setup, log: TrainingLog) -> Setup:
-    """The setup with what the log's numbers tell: AReaL logs its range."""
+        setup = replace(setup, dense=False)
     logged_range = log.named("ppo_actor/eps_clip")
     if setup.widest is None and logged_range is not None:
-        bound = float(f"{logged_range.mean:.6g}")
+        bound = float(f"{logged_range.end:.6g}")
         setup = replace(setup, clip_low=bound, clip_high=bound)
-    return setup
+    return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
 
 
 def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
-    """TRL and ms-swift: with one update per generated batch the old log-probs are the policy's own.
-
-    TRL 1.9, grpo_trainer.py: `generate_every` against `gradient_accumulation_steps`.
+    """TRL and ms-swift: the old log-probs are the trainer's, and with one update per generated
+    batch the policy's own (grpo_trainer.py: `generate_every`).
     """
-    program = "ms-swift" if {"rlhf_type", "swift_version", "tuner_type"} & config.keys() else "trl"
-    loss = config.get("loss_type")
-    setup = replace(
+    loss = str(config.get("loss_type"))
+    accumulation = config.get("gradient_accumulation_steps")
+    generation = config.get("steps_per_generation") or accumulation
+    iterations = config.get("num_iterations")
+    updates = None
+    if accumulation and iterations:
+        updates = max(1, round(generation * iterations / accumulation))
+    vllm = config.get("use_vllm")
+    correction = config.get("vllm_importance_sampling_correction")
+    return replace(
         setup,
-        program=program,
-        aggregation=TRL_AGGREGATIONS.get(str(loss), setup.aggregation),
-        updates=_trl_updates(config),
+        program="ms-swift" if SWIFT & config.keys() else "trl",
+        loss=CLIP if loss in AGGREGATIONS else config.get("loss_type", setup.loss),
+        aggregation=AGGREGATIONS.get(loss, setup.aggregation),
+        clip_high=setup.clip_high or config.get("epsilon"),
+        updates=updates,
+        old=TRAINER if iterations else setup.old,
+        corrected=None if vllm is None else bool(vllm and correction),
         replay=config.get("router_replay_mode", setup.replay),
     )
-    if loss is not None:
-        setup = replace(setup, loss=loss if loss in OTHER_TRL_LOSSES else "clip")
-    if config.get("epsilon") is not None and config.get("epsilon_high") is None:
-        setup = replace(setup, clip_high=config["epsilon"])
-    if "use_vllm" in config:
-        corrected = bool(config.get("vllm_importance_sampling_correction"))
-        setup = replace(setup, old=TRAINER, corrected=corrected and bool(config["use_vllm"]))
-    return setup
-
-
-def _trl_updates(config: Mapping[str, Any]) -> int | None:
-    accumulation = config.get("gradient_accumulation_steps")
-    iterations = config.get("num_iterations")
-    if accumulation is None or iterations is None:
-        return None
-    generation = config.get("steps_per_generation") or accumulation
-    return max(1, round(generation * iterations / accumulation))
 
 
 def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
     """verl: GSPO's loss has one aggregation, whatever `loss_agg_mode` says (core_algos.py)."""
     actor = "actor_rollout_ref.actor."
-    mode = config.get(f"{actor}policy_loss.loss_mode")
     correction = "algorithm.rollout_correction."
+    mode = config.get(f"{actor}policy_loss.loss_mode")
     batch = config.get("data.train_batch_size")
     minibatch = config.get(f"{actor}ppo_mini_batch_size")
-    updates = None
     if batch and minibatch:
-        updates = max(1, round(batch / minibatch)) * int(config.get(f"{actor}ppo_epochs", 1))
+        updates = max(1, round(batch / minibatch)) * config.get(f"{actor}ppo_epochs", 1)
+        setup = replace(setup, updates=updates)
     bypass = config.get(f"{correction}bypass_mode")
-    old = setup.old
     if bypass is not None:
-        old = SAMPLER if bypass else TRAINER
-    setup = replace(
+        corrected = bool(config.get(f"{correction}rollout_is"))
+        setup = replace(setup, old=SAMPLER if bypass else TRAINER, corrected=corrected)
+    return replace(
         setup,
-        updates=updates,
-        old=old,
-        corrected=bool(config.get(f"{correction}rollout_is")) if bypass is not None else None,
         replay=config.get(f"{actor}router_replay.mode", setup.replay),
         staleness=config.get("async_training.staleness_threshold"),
+        loss=VERL_LOSSES.get(str(mode), mode),
+        aggregation="seq-mean-token-mean" if mode == "gspo" else setup.aggregation,
     )
-    if mode is not None:
-        setup = replace(setup, loss=VERL_LOSSES.get(mode, mode))
-    if mode == "gspo":
-        setup = replace(setup, aggregation="seq-mean-token-mean")
-    return setup
 
 
 def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
     """AReaL: without `recompute_logprob` and decoupled loss the old log-probs are the sampler's."""
     recompute = config.get("actor.recompute_logprob")
     decoupled = config.get("actor.use_decoupled_loss")
-    old = setup.old
     if recompute is not None or decoupled is not None:
         old = TRAINER if recompute or decoupled else SAMPLER
-    higher = config.get("actor.eps_clip_higher")
-    loss = "sapo" if config.get("actor.use_sapo_loss") else setup.loss
+        setup = replace(setup, old=old, corrected=bool(decoupled))
     return replace(
         setup,
-        updates=config.get("actor.ppo_n_minibatches"),
-        old=old,
-        corrected=decoupled,
-        loss=loss,
-        clip_high=higher if higher is not None else setup.clip_high,
+        loss="sapo" if config.get("actor.use_sapo_loss") else setup.loss,
+        clip_high=config.get("actor.eps_clip_higher") or setup.clip_high,
         staleness=config.get("rollout.max_head_offpolicyness"),
-        max_tokens=config.get("gconfig.max_new_tokens"),
-    )
-
-
-def _own(setup: Setup, config: Mapping[str, Any]) -> Setup:
-    minibatches = config.get("update.minibatches")
-    epochs = config.get("update.epochs")
-    correction = config.get("objective.mismatch_correction")
-    return replace(
-        setup,
-        level={"sequence-token": "sequence"}.get(
-            str(config.get("objective.importance_sampling_level")),
-            config.get("objective.importance_sampling_level"),
-        ),
-        loss=config.get("objective.policy_loss"),
-        aggregation=config.get("objective.aggregation"),
-        updates=minibatches * epochs if minibatches and epochs else None,
-        old=config.get("update.old_logprobs"),
-        corrected=None if correction is None else correction != "none",
-        staleness=config.get("rollout.staleness"),
-        replay=config.get("routing_replay"),
-        max_tokens=config.get("rollout.max_tokens"),
-        dense=config.get("model") in DENSE_MODELS or setup.dense,
     )
 
 
@@ -246,5 +196,4 @@ PROGRAMS: dict[str, Callable[[Setup, Mapping[str, Any]], Setup]] = {
     "trl": _trl,
     "verl": _verl,
     "areal": _areal,
-    "gspo-lab": _own,
 }

@@ -64,15 +64,17 @@ class Case:
         """The mean response length over the last fifth of the rows, in tokens."""
         found = self.log.named("response_tokens_mean")
         if found is not None:
-            return found.end()
+            return found.end
         whole = self.log.named("ppo_actor/seq_len/avg")
         prompt = self.log.named("ppo_actor/prompt_len/avg")
-        return whole.end() - prompt.end() if whole and prompt else None
+        return whole.end - prompt.end if whole and prompt else None
 
-    @property
-    def starts_at_one(self) -> bool | None:
-        """Whether every ratio is 1 on mini-batch 0; None if unknown."""
-        return None if self.setup.old is None else self.setup.old == "trainer"
+    def judged(self, value: str, size: float, bounds: tuple[float, float], key: str) -> Finding:
+        """The finding by a size: a warning above the first bound, an error above the second."""
+        warned, fatal = bounds
+        if size <= warned:
+            return Finding("ok", value)
+        return Finding("warn" if size <= fatal else "error", value, self.setup.key(key))
 
     def missing(self, quantity: str) -> Finding:
         """The finding that the log lacks a quantity."""
@@ -80,7 +82,7 @@ class Case:
 
     def lacking(self, quantity: str, *names: str) -> Finding:
         """The finding that a number is missing, or was only printed as a rounded zero."""
-        rounded = self.log.is_rounded(*names)
+        rounded = self.log.rounded_name(*names)
         if rounded is None:
             return self.missing(quantity)
         below, _ = self.log.rounded[rounded]
