@@ -46,7 +46,9 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("recording.store", "running.launch", "training.samplers"), 5),
     **dict.fromkeys(("analysis.readings", "tasks.evaluation", "exchange.importers"), 6),
     "analysis.matching": 7,
-    **dict.fromkeys(("analysis.findings", "training.engines", "exchange.exporters"), 8),
+    **dict.fromkeys(
+        ("analysis.findings", "analysis.diagnosis", "training.engines", "exchange.exporters"), 8
+    ),
     **dict.fromkeys(("analysis.claims", "running.worker", "running.plan"), 9),
     **dict.fromkeys(("report", "running.conduct", "running.forkserver", "report.lab"), 11),
     "cli": 12,
@@ -98,6 +100,15 @@ WALLS: dict[str, set[str]] = {
         "running.launch",
         "tasks",
         "recording.journal",
+        "recording.runfolder",
+    },
+    "analysis.diagnosis": {
+        "training.models",
+        "training.samplers",
+        "tasks.evaluation",
+        "running.launch",
+        "tasks",
+        "recording.store",
         "recording.runfolder",
     },
     "analysis.claims": {

@@ -61,9 +61,10 @@ def diagnose(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell what one training log shows: a line per signal, what is usual, and what to change.
+    """Tell what one training log shows, signal by signal.
 
-    One run says nothing about whether GRPO or GSPO is better.
+    Each line has the value, what is usual for this rule with the source, and the key to change. One
+    run says nothing about whether GRPO or GSPO is better.
     """
     from gspo_lab.analysis.diagnosis import LEVELS, read_log
     from gspo_lab.analysis.diagnosis import diagnose as diagnose_log
@@ -90,7 +91,7 @@ def _print(found: "Diagnosis") -> None:
     from rich.table import Table
 
     from gspo_lab.analysis.diagnosis import LEVELS
-    from gspo_lab.analysis.diagnosis.diagnose import LIMIT
+    from gspo_lab.analysis.diagnosis.diagnose import LIMIT, UNKNOWN
 
     print_lines([found.source])
     print_lines([f"  {name}: {fact}" for name, fact in found.recognised().items()])
@@ -100,10 +101,10 @@ def _print(found: "Diagnosis") -> None:
         table.add_column(column, overflow="fold")
     for signal in sorted(found.signals, key=lambda signal: -LEVELS.index(signal.level)):
         lines = [signal.value]
-        if signal.usual:
+        if signal.usual and signal.value != UNKNOWN:
             lines.append(f"usual: {signal.usual} [{signal.source}]")
         if signal.advice:
-            label = "" if signal.level == "unknown" else "change: "
+            label = "change: " if signal.level != "unknown" else ""
             lines.append(f"{label}{signal.advice}")
         text = "\n".join(escape(visible(line)) for line in lines)
         level = f"[{COLOURS[signal.level]}]{signal.level}[/]"

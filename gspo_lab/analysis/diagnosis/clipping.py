@@ -16,6 +16,8 @@ CLIP = "clip fraction"
 DISTANCE = "distance to the old policy"
 SEQUENCE = "sequence"
 PUBLISHED = "seq-mean-token-mean"
+LEAST = 0.01
+"""A smaller clip fraction before any update harms nothing."""
 SAME = 1e-6
 """Nats below which ratios count as 1."""
 
@@ -42,7 +44,10 @@ def ratios(case: Case) -> Finding:
             return Finding("ok", f"ratios move: {series.name} is not 0")
     if setup.updates == 1 and setup.old != SAMPLER:
         level = "warn" if setup.level == SEQUENCE else "note"
-        value = "every ratio is 1: one update per rollout batch, so GRPO and GSPO are the same"
+        unsure = "" if setup.old else ", if the old log-probs are the trainer's"
+        value = (
+            f"every ratio is 1: one update per rollout batch{unsure}; GRPO and GSPO are the same"
+        )
         return Finding(level, value, advice)
     if moved is not None and not moved.hidden:
         return Finding("warn", f"every ratio is 1: {moved.name} is 0 in all rows", advice)
@@ -105,7 +110,8 @@ def old_log_probs(case: Case) -> Finding:
         first = case.log.named(f"{FIRST}clip_fraction_tokens")
         before = "" if first is None else f"; {share(first.low)} is clipped before any update"
         narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
-        level = "warn" if narrow else "note"
+        clips = first is None or first.low > LEAST
+        level = "warn" if narrow and clips else "note"
         return Finding(level, f"the sampler's{before}", f"{advice}, {setup.key('range')}")
     spread = case.log.named(f"{FIRST}log_ratio_std_tokens")
     if spread is not None and spread.high > SAME:
@@ -151,7 +157,7 @@ def clip_range(case: Case) -> Finding:
         return case.missing("settings")
     low = setup.clip_low or setup.widest
     high = setup.clip_high or setup.widest
-    value = f"{low:g} / {high:g}, {setup.level} ratio"
+    value = f"{setup.range_text}, {setup.level} ratio"
     advice = setup.key("range")
     if setup.level != SEQUENCE:
         if min(low, high) < NARROW:

@@ -34,14 +34,10 @@ class Diagnosis:
     def recognised(self) -> dict[str, str]:
         """What was recognised, by name, as text; "not recorded" where the log does not say."""
         setup = self.setup
-        clip_range = None
-        if setup.clip_low is not None or setup.clip_high is not None:
-            sides = (setup.clip_low, setup.clip_high)
-            clip_range = " / ".join("?" if side is None else f"{side:g}" for side in sides)
         facts = {
             "program": f"{setup.program} {setup.version or '(version not recorded)'}",
             "rule": setup.rule,
-            "clip range (low / high)": clip_range if setup.clips else "its loss has none",
+            "clip range (low / high)": setup.range_text,
             "updates per rollout batch": setup.updates,
             "aggregation": setup.aggregation,
             "old log-probs": setup.old and f"the {setup.old}'s",

@@ -22,25 +22,19 @@ from gspo_lab.recording.records import AnswerRecord, ScoreRecord, StepRecord, Up
 
 OWN_RUN = "gspo-lab"
 """The source of a run's folder of gspo-lab, which no import needs."""
-FOLDERS = {
+SOURCES = {
     JOURNAL: OWN_RUN,
     "trainer_state.json": "trl",
     "**/checkpoint-*/trainer_state.json": "trl",
     "**/run-*.wandb": "wandb",
     "**/*tfevents*": "tensorboard",
-}
-"""Pattern of a file in a folder -> the source that reads the folder."""
-FILES = {
-    JOURNAL: OWN_RUN,
     "*.csv": "csv",
     "*.tsv": "csv",
     "*.parquet": "parquet",
-    "*.wandb": "wandb",
     "*.db": "trackio",
-    "*tfevents*": "tensorboard",
     "*.json": "trl",
 }
-"""Pattern of a file's name -> the source that reads it."""
+"""Pattern of a file, or of a file in a folder -> the source that reads it."""
 CONFIGS = ("args.json", "config.yaml")
 """Configurations beside a log, as ms-swift and AReaL leave them."""
 VERSIONS = ("swift_version", "trl_version", "verl_version", "version", "transformers_version")
@@ -160,7 +154,9 @@ def read_log(
         content = read_own_run(path)
     else:
         if spec.source == "verl" and spec.logged_by is None:
-            spec = spec.replace(logged_by=_program_inside(path))
+            # AReaL's hook writes the same form
+            names = (_head(path) or {}).get("data", ())
+            spec = spec.replace(logged_by=recognise(names, None))
         content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
     config = read_config(Path(spec.config)) if spec.config else _config_beside(path)
     converted = Conversion(content, spec, stated or {}, 1, config)
@@ -209,35 +205,26 @@ def _rows(converted: Conversion) -> dict[str, dict[int, float]]:
 
 def guess_source(path: Path) -> str:
     """The source that reads a path. LabError where nothing tells."""
-    if path.is_dir():
-        for pattern, source in FOLDERS.items():
-            if any(path.glob(pattern)):
-                return source
-        raise LabError(f"{path}: no log in this folder is known; name its kind: --source")
-    for pattern, source in FILES.items():
-        if path.match(pattern):
+    for pattern, source in SOURCES.items():
+        if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
             return source
-    if _is_text(path):
-        return "verl"
-    _, entry = next(entries(path), ("", {}))
-    if isinstance(entry.get("data"), dict):
+    if path.is_dir():
+        raise LabError(f"{path}: no log in this folder is known; name its kind: --source")
+    entry = _head(path)
+    if entry is None or isinstance(entry.get("data"), dict):
         return "verl"
     return "items" if {"problem", "correct"} <= entry.keys() else "jsonl"
 
 
-def _is_text(path: Path) -> bool:
-    """Whether a file holds no JSON Lines; a Python dict is a console's."""
+def _head(path: Path) -> Mapping[str, Any] | None:
+    """The first object of JSON Lines; None for a console's text, in which a Python dict may
+    stand.
+    """
     with path.open("rb") as file:
         head = file.read(2)
-    return head[:1] != b"{" or head == b"{'"
-
-
-def _program_inside(path: Path) -> str | None:
-    """The program whose names a file of verl's form has: AReaL's hook writes the same form."""
-    if _is_text(path):
+    if head[:1] != b"{" or head == b"{'":
         return None
-    _, entry = next(entries(path), ("", {}))
-    return recognise(entry.get("data") or (), None)
+    return next(entries(path), ("", {}))[1]
 
 
 def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:

@@ -79,6 +79,13 @@ class Setup:
         """The larger side of the range."""
         return max((side for side in (self.clip_low, self.clip_high) if side), default=None)
 
+    @property
+    def range_text(self) -> str | None:
+        """The range as text, "?" for a side that is not recorded."""
+        sides = (self.clip_low, self.clip_high)
+        shown = ["?" if side is None else f"{side:g}" for side in sides]
+        return " / ".join(shown) if self.widest is not None else None
+
     def key(self, thing: str) -> str:
         """The program's key of a thing, in words where it has none."""
         table = key_tables()
