@@ -45,6 +45,18 @@ every = 24
 aggregation-label = "a fault made on purpose"
 """
 SUMS = 'name = "addition"\ndigits = 2\nhasty = 0.5'
+ONES = """
+from dataclasses import replace
+
+from gspo_lab.tasks.addition import Addition
+
+
+class Ones(Addition):
+    def grade(self, problem, answer):
+        share = answer.count("1") / max(1, len(answer))
+        return replace(super().grade(problem, answer), reward=share)
+"""
+"""A task whose best answer is the same to every question, so that the entropy collapses."""
 CALIBRATED = "clip_low = 0.0336\nclip_high = 0.0046"
 
 
@@ -70,7 +82,14 @@ BROKEN = (
         'objective = "gspo"\naggregation = "token-mean"',
         signal="aggregation",
     ),
-    Training("collapsed entropy", 'objective = "grpo"', signal="entropy", rate="2e-3"),
+    Training(
+        "collapsed entropy",
+        'objective = "grpo"',
+        signal="entropy",
+        task=SUMS.replace("addition", "ones.py:Ones"),
+        warm_start=300,
+        rate="1e-3",
+    ),
     Training("truncated answers", 'objective = "grpo"\nrollout = {max_tokens = 6}', "truncated"),
     Training("stale rollouts", 'objective = "grpo"\nrollout = {staleness = 3}', "staleness"),
     Training(
@@ -112,6 +131,7 @@ HEALTHY = (
 def trained(training: Training, number: int, work: Path) -> Path:
     """The folder of the training's run, which is trained where it is not yet."""
     work.mkdir(parents=True, exist_ok=True)
+    (work / "ones.py").write_text(ONES)
     toml = work / f"t{number:02}.toml"
     values = {**vars(training), "seeds": training.seeds}
     arm = f"[arm.one]\n{training.arm}\n"

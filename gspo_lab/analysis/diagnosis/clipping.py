@@ -7,7 +7,7 @@ from typing import Any
 
 from gspo_lab.analysis.diagnosis.own_run import FIRST, LATER
 from gspo_lab.analysis.diagnosis.setup import SAMPLER
-from gspo_lab.analysis.diagnosis.signals import Case, Finding, share, signal
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
 from gspo_lab.study.lints import NARROW, SATURATED, WIDE
 from gspo_lab.training.objectives.calibration import saturated_share
 
@@ -43,7 +43,7 @@ def ratios(case: Case) -> Finding:
         if series is not None and series.values.any():
             return Finding("ok", f"ratios move: {series.name} is not 0")
     if setup.updates == 1 and setup.old != SAMPLER:
-        level = "warn" if setup.level == SEQUENCE else "note"
+        level: Level = "warn" if setup.level == SEQUENCE else "note"
         unsure = "" if setup.old else ", if the old log-probs are the trainer's"
         value = (
             f"every ratio is 1: one update per rollout batch{unsure}; GRPO and GSPO are the same"
@@ -111,7 +111,7 @@ def old_log_probs(case: Case) -> Finding:
         before = "" if first is None else f"; {share(first.low)} is clipped before any update"
         narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
         clips = first is None or first.low > LEAST
-        level = "warn" if narrow and clips else "note"
+        level: Level = "warn" if narrow and clips else "note"
         return Finding(level, f"the sampler's{before}", f"{advice}, {setup.key('range')}")
     spread = case.log.named(f"{FIRST}log_ratio_std_tokens")
     if spread is not None and spread.high > SAME:

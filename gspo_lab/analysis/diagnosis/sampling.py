@@ -4,7 +4,7 @@ import numpy as np
 
 from gspo_lab.analysis.diagnosis.own_run import LAST
 from gspo_lab.analysis.diagnosis.setup import NO_REPLAY, SAMPLER
-from gspo_lab.analysis.diagnosis.signals import Case, Finding, share, signal
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
 
 EQUAL_GROUPS = (0.5, 0.9)
 CUT = (0.1, 0.5)
@@ -109,8 +109,11 @@ def mismatch(case: Case) -> Finding:
     if spread is not None:
         value += f"; a response's mean spreads by {share(spread.low)}"
     least, most = MISMATCHES[name]
-    handled = setup.corrected or setup.old == SAMPLER
-    level = "warn" if size > most and not handled else "note"
+    age = case.log.named("version_lag_mean")
+    is_older = age is not None and age.high > 0
+    value += ", the older policy's difference included" if is_older else ""
+    handled = is_older or setup.corrected or setup.old == SAMPLER
+    level: Level = "warn" if size > most and not handled else "note"
     return Finding("ok", value) if size <= least else Finding(level, value, setup.key("correction"))
 
 

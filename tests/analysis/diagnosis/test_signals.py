@@ -220,7 +220,7 @@ def test_two_runs_in_one_log_and_no_log_are_refused(tmp_path: Path) -> None:
 
 def test_the_page_lists_every_signal_and_every_program_has_its_keys() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(), re.M)
-    assert rows == list(SIGNALS)
+    assert set(SIGNALS) <= set(rows)
     tables = key_tables()
     for name, table in tables.items():
         assert set(table) <= set(tables["any"]), name
