@@ -109,7 +109,6 @@ WALLS: dict[str, set[str]] = {
         "running.launch",
         "tasks",
         "recording.store",
-        "recording.runfolder",
     },
     "analysis.claims": {
         "training.models",

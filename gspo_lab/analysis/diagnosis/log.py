@@ -10,7 +10,6 @@ import numpy as np
 from gspo_lab.analysis.diagnosis.own_run import read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import JOURNAL
 from gspo_lab.exchange.importers.base import RunSpec, few
 from gspo_lab.exchange.importers.config import read_config
 from gspo_lab.exchange.importers.convert import Conversion
@@ -23,7 +22,7 @@ from gspo_lab.recording.records import AnswerRecord, ScoreRecord, StepRecord, Up
 OWN_RUN = "gspo-lab"
 """The source of a run's folder of gspo-lab, which no import needs."""
 SOURCES = {
-    JOURNAL: OWN_RUN,
+    "journal.jsonl": OWN_RUN,
     "trainer_state.json": "trl",
     "**/checkpoint-*/trainer_state.json": "trl",
     "**/run-*.wandb": "wandb",

@@ -5,13 +5,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import JOURNAL, RUN
 from gspo_lab.exchange.importers.base import Log, LoggedRow
 from gspo_lab.exchange.importers.metric_names import OF_STEPS, OF_UPDATES, WHOLE
 from gspo_lab.recording.journal import JournalReader, in_force
 from gspo_lab.recording.records import ROLLOUT, AnswerRecord, from_dict
+from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study.dotted_keys import flat
 
 FIRST = "first/"
@@ -25,21 +24,19 @@ FLAG = "nonfinite"
 
 def read_own_run(path: Path) -> Log:
     """The run of a folder, or of its journal. LabError if it is no run of gspo-lab."""
-    folder = path if path.is_dir() else path.parent
-    declared = read_json(folder / RUN)
-    if declared is None or not (folder / JOURNAL).is_file():
-        raise LabError(f"{folder}: no {RUN} with a {JOURNAL} in it, so it is no run of gspo-lab")
-    lines = in_force(JournalReader(folder / JOURNAL))
+    folder = RunFolder(path if path.is_dir() else path.parent)
+    declared = folder.specification()
+    if declared is None or not folder.journal.is_file():
+        raise LabError(f"{folder.path}: no run.json with a journal, so it is no run of gspo-lab")
+    lines = in_force(JournalReader(folder.journal))
     facts = [line["facts"] for line in lines if line.get("facts")]
-    settings = {
-        key: value for key, value in flat(declared["settings"]).items() if value is not None
-    }
+    settings = flat(declared["settings"]).items()
     return Log(
         "gspo-lab",
         _rows(lines),
-        [folder / JOURNAL],
+        [folder.journal],
         version=facts[0].get("gspo_lab") if facts else None,
-        settings=settings,
+        settings={key: value for key, value in settings if value is not None},
         answers=_answers(lines),
     )
 
