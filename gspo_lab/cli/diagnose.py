@@ -75,17 +75,19 @@ def diagnose(
     options = {"path": log, "logged_by": logged_by, "map": columns, "config": config}
     checked = parse_run_spec({**options, "source": source or next(iter(SOURCES))}, "diagnose")
     spec: RunSpec = checked.replace(source=source)
-    stated = parse_stated_study(parse_settings(overrides), "log", "gspo-lab diagnose")
-    found = diagnose_log(read_log(spec, run, stated.of("")))
+    settings = parse_stated_study(parse_settings(overrides), "log", "gspo-lab diagnose")
+    diagnosis = diagnose_log(read_log(spec, run, settings.of("")))
     if json:
-        print_json({**asdict(found), "worst": found.worst, "recognised": found.recognised()})
+        print_json(
+            {**asdict(diagnosis), "worst": diagnosis.worst, "recognised": diagnosis.recognised()}
+        )
     else:
-        _print(found)
-    failed = fail_on is not None and LEVELS.index(found.worst) >= LEVELS.index(fail_on)
+        _print(diagnosis)
+    failed = fail_on is not None and LEVELS.index(diagnosis.worst) >= LEVELS.index(fail_on)
     raise typer.Exit(Exit.INCOMPLETE if failed else Exit.FINISHED)
 
 
-def _print(found: "Diagnosis") -> None:
+def _print(diagnosis: "Diagnosis") -> None:
     """The diagnosis for people: what was recognised, and a table with the worst signals first."""
     from rich.markup import escape
     from rich.table import Table
@@ -93,13 +95,13 @@ def _print(found: "Diagnosis") -> None:
     from gspo_lab.analysis.diagnosis import LEVELS
     from gspo_lab.analysis.diagnosis.diagnose import LIMIT, UNKNOWN
 
-    print_lines([found.source])
-    print_lines([f"  {name}: {fact}" for name, fact in found.recognised().items()])
-    print_lines([f"  note: {note}" for note in found.notes])
+    print_lines([diagnosis.source])
+    print_lines([f"  {name}: {fact}" for name, fact in diagnosis.recognised().items()])
+    print_lines([f"  note: {note}" for note in diagnosis.notes])
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("level", "signal", "found, usual, and what to change"):
         table.add_column(column, overflow="fold")
-    for signal in sorted(found.signals, key=lambda signal: -LEVELS.index(signal.level)):
+    for signal in sorted(diagnosis.signals, key=lambda signal: -LEVELS.index(signal.level)):
         lines = [signal.value]
         if signal.usual and signal.value != UNKNOWN:
             lines.append(f"usual: {signal.usual} [{signal.source}]")

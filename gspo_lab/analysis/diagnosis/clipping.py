@@ -70,10 +70,10 @@ def clip_fraction(case: Case) -> Finding:
     if clip is None:
         return case.lacking("clip", CLIP, "clip_fraction_tokens")
     value = f"{clip.mean_text} ({clip.name})"
-    first = case.log.named(f"{FIRST}clip_fraction_tokens")
+    initial = case.log.named(f"{FIRST}clip_fraction_tokens")
     later = case.log.named(f"{LATER}clip_fraction_tokens")
-    if first is not None and later is not None:
-        value += f", mini-batch 0: {share(first.low)}, later ones: {share(later.low)}"
+    if initial is not None and later is not None:
+        value += f", mini-batch 0: {share(initial.low)}, later ones: {share(later.low)}"
     if not setup.clips:
         return Finding("ok", value, usual=f"not known for {setup.loss}")
     if setup.level is None or setup.widest is None:
@@ -107,12 +107,12 @@ def old_log_probs(case: Case) -> Finding:
     setup = case.setup
     advice = setup.key("old")
     if setup.old == SAMPLER:
-        first = case.log.named(f"{FIRST}clip_fraction_tokens")
-        before = "" if first is None else f"; {share(first.low)} is clipped before any update"
+        initial = case.log.named(f"{FIRST}clip_fraction_tokens")
+        clipped = "" if initial is None else f"; {share(initial.low)} is clipped before any update"
         narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
-        clips = first is None or first.low > LEAST
+        clips = initial is None or initial.low > LEAST
         level: Level = "warn" if narrow and clips else "note"
-        return Finding(level, f"the sampler's{before}", f"{advice}, {setup.key('range')}")
+        return Finding(level, f"the sampler's{clipped}", f"{advice}, {setup.key('range')}")
     spread = case.log.named(f"{FIRST}log_ratio_std_tokens")
     if spread is not None and spread.high > SAME:
         value = f"ratios of mini-batch 0 spread by {share(spread.high)} nats, not 0"

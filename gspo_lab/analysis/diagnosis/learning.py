@@ -102,10 +102,10 @@ def reward(case: Case) -> Finding:
 )
 def score(case: Case) -> Finding:
     """The benchmark's score that stands on the fewest answers."""
-    found = [_of_bench(case, name) for name in case.log.rows if name.startswith(SCORE)]
-    if not found:
+    scores = [_of_bench(case, name) for name in case.log.rows if name.startswith(SCORE)]
+    if not scores:
         return case.missing("score")
-    value, count = min(found, key=lambda entry: entry[1] or np.inf)
+    value, count = min(scores, key=lambda entry: entry[1] or np.inf)
     if count is None:
         return Finding("unknown", f"{value}; number of answers not recorded")
     if count < FEW_ANSWERS:

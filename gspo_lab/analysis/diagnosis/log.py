@@ -119,9 +119,9 @@ class TrainingLog:
         """The first series that the program defines as this quantity; none of prompts."""
         for name, metric in self.metrics.items():
             if metric.quantity == quantity and not name.startswith("prompt_length"):
-                found = self.named(metric.column or name, name)
-                if found is not None:
-                    return found
+                series = self.named(metric.column or name, name)
+                if series is not None:
+                    return series
         return None
 
     def rounded_name(self, *names: str) -> str | None:
@@ -138,11 +138,11 @@ class TrainingLog:
 
 
 def read_log(
-    spec: RunSpec, run: str | None = None, stated: Mapping[str, Any] | None = None
+    spec: RunSpec, run: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> TrainingLog:
     """Read a log by its spec, whose source may be "" (guessed from the path).
 
-    `run` names one of several runs inside. `stated` are dotted settings, which go over the log's.
+    `run` names one of several runs inside. `settings` are dotted settings, which go over the log's.
     LabError for a log that cannot be read.
     """
     path = Path(spec.path)
@@ -158,10 +158,10 @@ def read_log(
             spec = spec.replace(logged_by=recognise(names, None))
         content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
     config = read_config(Path(spec.config)) if spec.config else _config_beside(path)
-    converted = Conversion(content, spec, stated or {}, 1, config)
+    converted = Conversion(content, spec, settings or {}, 1, config)
     rows = _rows(converted)
     public, _ = public_settings({**content.settings, **config})
-    own = public if spec.source == OWN_RUN else {}
+    own_settings = public if spec.source == OWN_RUN else {}
     versions = [content.version, *(public.get(key) for key in VERSIONS)]
     rounded = {}
     for name, (text, count) in converted.rounded.items():
@@ -171,7 +171,7 @@ def read_log(
         without_home(str(path)),
         content.program,
         next((str(version) for version in versions if version), None),
-        {**converted.settings, **own, **(stated or {})},
+        {**converted.settings, **own_settings, **(settings or {})},
         public,
         tuple(dict.fromkeys(content.notes)),
         converted.metrics,

@@ -63,8 +63,8 @@ def _rows(lines: list[dict[str, Any]]) -> Iterator[LoggedRow]:
 def _update_numbers(updates: list[dict[str, Any]]) -> dict[str, float]:
     """The means over a step's mini-batches: all, the first, the later ones and the last."""
     numbers: dict[str, float] = {}
-    parts = {"": updates, FIRST: updates[:1], LATER: updates[1:], LAST: updates[-1:]}
-    for prefix, rows in parts.items():
+    minibatches = {"": updates, FIRST: updates[:1], LATER: updates[1:], LAST: updates[-1:]}
+    for prefix, rows in minibatches.items():
         for name in OF_UPDATES - WHOLE:
             values = [row[name] for row in rows if row.get(name) is not None]
             if values:

@@ -83,8 +83,8 @@ class Setup:
     def range_text(self) -> str | None:
         """The range as text, "?" for a side that is not recorded."""
         sides = (self.clip_low, self.clip_high)
-        shown = ["?" if side is None else f"{side:g}" for side in sides]
-        return " / ".join(shown) if self.widest is not None else None
+        texts = ["?" if side is None else f"{side:g}" for side in sides]
+        return " / ".join(texts) if self.widest is not None else None
 
     def key(self, thing: str) -> str:
         """The program's key of a thing, in words where it has none."""
@@ -94,8 +94,8 @@ class Setup:
     def recorded_by(self, quantity: str) -> str:
         """The setting of the program that records a quantity."""
         table = key_tables()
-        named = table.get(self.program, {}).get("record", {}).get(quantity)
-        return str(named or table[ANY]["record"][quantity])
+        setting = table.get(self.program, {}).get("record", {}).get(quantity)
+        return str(setting or table[ANY]["record"][quantity])
 
 
 @cache

@@ -56,18 +56,18 @@ class Case:
     @cached_property
     def clip(self) -> Series | None:
         """The clip fraction, as a column or under the program's own name."""
-        found = self.log.named("clip_fraction_tokens", "clip_fraction_responses")
-        return found or self.log.quantity("clip fraction")
+        series = self.log.named("clip_fraction_tokens", "clip_fraction_responses")
+        return series or self.log.quantity("clip fraction")
 
     @cached_property
     def length(self) -> float | None:
         """The mean response length over the last fifth of the rows, in tokens."""
-        found = self.log.named("response_tokens_mean")
-        if found is not None:
-            return found.end
-        whole = self.log.named("ppo_actor/seq_len/avg")
+        length = self.log.named("response_tokens_mean")
+        if length is not None:
+            return length.end
+        sequence = self.log.named("ppo_actor/seq_len/avg")
         prompt = self.log.named("ppo_actor/prompt_len/avg")
-        return whole.end - prompt.end if whole and prompt else None
+        return sequence.end - prompt.end if sequence and prompt else None
 
     def judged(self, value: str, size: float, bounds: tuple[float, float], key: str) -> Finding:
         """The finding by a size: a warning above the first bound, an error above the second."""
@@ -105,14 +105,14 @@ class SignalKind:
 
     def __call__(self, case: Case) -> Signal:
         """The signal's line for one log."""
-        found = self.find(case)
+        finding = self.find(case)
         return Signal(
             self.name,
-            found.level,
-            found.value,
-            self.usual if found.usual is None else found.usual,
-            self.source if found.source is None else found.source,
-            found.advice,
+            finding.level,
+            finding.value,
+            self.usual if finding.usual is None else finding.usual,
+            self.source if finding.source is None else finding.source,
+            finding.advice,
         )
 
 

@@ -51,27 +51,27 @@ def verl_log(
             name: value[step - 1] if isinstance(value, list) else value
             for name, value in {**HEALTHY, **rows}.items()
         }
-        kept = {name: value for name, value in data.items() if value is not None}
-        lines.append(json.dumps({"step": step, "data": kept}) + "\n")
+        row = {name: value for name, value in data.items() if value is not None}
+        lines.append(json.dumps({"step": step, "data": row}) + "\n")
     (folder / "log.jsonl").write_text("".join(lines))
     (folder / "verl.json").write_text(json.dumps({**GSPO, **config}))
     return [folder / "log.jsonl", "--config", folder / "verl.json"]
 
 
-def levels(said: Said) -> dict[str, str]:
-    assert said.code == 0, said
-    return {signal["name"]: signal["level"] for signal in said.json["signals"]}
+def levels(answer: Said) -> dict[str, str]:
+    assert answer.code == 0, answer
+    return {signal["name"]: signal["level"] for signal in answer.json["signals"]}
 
 
-def raised(said: Said) -> dict[str, str]:
+def raised(answer: Said) -> dict[str, str]:
     """The signals above a note."""
-    return {name: level for name, level in levels(said).items() if level in ("warn", "error")}
+    return {name: level for name, level in levels(answer).items() if level in ("warn", "error")}
 
 
 def test_a_healthy_log_raises_nothing(tmp_path: Path) -> None:
-    said = gspo_lab("diagnose", *verl_log(tmp_path, {}, {}), "--json")
-    assert raised(said) == {}
-    assert said.json["recognised"] == {
+    answer = gspo_lab("diagnose", *verl_log(tmp_path, {}, {}), "--json")
+    assert raised(answer) == {}
+    assert answer.json["recognised"] == {
         "program": "verl (version not recorded)",
         "rule": "GSPO (sequence ratio)",
         "clip range (low / high)": "0.0003 / 0.0004",
@@ -121,9 +121,9 @@ def test_a_fault_raises_its_signal_alone(
 
 def test_what_is_missing_is_not_recorded_and_fails_nothing(tmp_path: Path) -> None:
     arguments = verl_log(tmp_path, {}, dict.fromkeys(list(HEALTHY)[1:]))[:1]
-    said = gspo_lab("diagnose", *arguments, "--fail-on", "note")
-    assert said.code == 0
-    assert "calculate_log_probs = true" in said.out
+    answer = gspo_lab("diagnose", *arguments, "--fail-on", "note")
+    assert answer.code == 0
+    assert "calculate_log_probs = true" in answer.out
     assert levels(gspo_lab("diagnose", *arguments, "--json"))["clip-fraction"] == "unknown"
 
 
@@ -132,10 +132,10 @@ def test_a_rounded_zero_is_unknown_and_a_secret_unseen(tmp_path: Path) -> None:
     line = "step:{} - actor/pg_clipfrac:0.000 - actor/ppo_kl:-0.000 - critic/score/mean:0.5\n"
     config = "{'trainer': {'api_key': 'sk-abcdefgh12345678'}}\n"
     log.write_text(config + "".join(line.format(step) for step in range(1, 5)))
-    said = gspo_lab("diagnose", log, "--json")
-    assert levels(said)["ratios"] == levels(said)["clip-fraction"] == "unknown"
-    assert "below 0.0005" in said.out
-    assert "sk-abc" not in said.out
+    answer = gspo_lab("diagnose", log, "--json")
+    assert levels(answer)["ratios"] == levels(answer)["clip-fraction"] == "unknown"
+    assert "below 0.0005" in answer.out
+    assert "sk-abc" not in answer.out
 
 
 TOML = """
@@ -178,16 +178,16 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
     )
     home = leave(run, tmp_path / "runs", records)
     finish(home, 3)
-    said = gspo_lab("diagnose", home, "--json")
-    assert raised(said) == {
+    answer = gspo_lab("diagnose", home, "--json")
+    assert raised(answer) == {
         "aggregation": "warn",
         "no-signal": "error",
         "old-log-probs": "warn",
         "routing-replay": "warn",
         "score": "warn",
     }
-    assert levels(said)["staleness"] == "note"
-    assert "mini-batch 0: 0.4, later ones: 0.6" in said.out
+    assert levels(answer)["staleness"] == "note"
+    assert "mini-batch 0: 0.4, later ones: 0.6" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -202,20 +202,20 @@ def test_logs_of_real_runs(name: str, options: tuple[str, ...], value: str) -> N
     if "events" in name:
         pytest.importorskip("tensorboard")
     stated = [word for option in options for word in ("--set", option)]
-    said = gspo_lab("diagnose", public(f"logs/{name}"), *stated, "--json")
-    found = {signal["name"]: signal for signal in said.json["signals"]}
+    answer = gspo_lab("diagnose", public(f"logs/{name}"), *stated, "--json")
+    found = {signal["name"]: signal for signal in answer.json["signals"]}
     assert found["clip-fraction"]["value"].startswith(value)
     assert found["clip-fraction"]["level"] == ("ok" if options else "unknown")
     assert found["ratios"]["level"] == "ok"
 
 
 def test_two_runs_in_one_log_and_no_log_are_refused(tmp_path: Path) -> None:
-    said = gspo_lab("diagnose", public("logs/areal/stats_commit_hook.jsonl"))
-    assert said.code == 2
-    assert "two runs in one log" in said.err
-    said = gspo_lab("diagnose", tmp_path)
-    assert said.code == 2
-    assert "name its kind: --source" in said.err
+    answer = gspo_lab("diagnose", public("logs/areal/stats_commit_hook.jsonl"))
+    assert answer.code == 2
+    assert "two runs in one log" in answer.err
+    answer = gspo_lab("diagnose", tmp_path)
+    assert answer.code == 2
+    assert "name its kind: --source" in answer.err
 
 
 def test_the_page_lists_every_signal_and_every_program_has_its_keys() -> None:
