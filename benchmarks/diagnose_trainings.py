@@ -123,7 +123,7 @@ HEALTHY = (
     Training(
         "grpo with replay",
         'objective = "grpo"\nrouting_replay = "old-policy"',
-        model="tiny-qwen3-moe",
+        model="tiny-qwen3-moe-fresh",
     ),
 )
 

@@ -95,7 +95,8 @@ class Setup:
         """The setting of the program that records a quantity."""
         table = key_tables()
         setting = table.get(self.program, {}).get("record", {}).get(quantity)
-        return str(setting or table[ANY]["record"][quantity])
+        text = str(setting or table[ANY]["record"][quantity])
+        return text if "logged" in text else f"to record: {text}"
 
 
 @cache

@@ -78,7 +78,7 @@ class Case:
 
     def missing(self, quantity: str) -> Finding:
         """The finding that the log lacks a quantity."""
-        return Finding("unknown", "not recorded", f"to record: {self.setup.recorded_by(quantity)}")
+        return Finding("unknown", "not recorded", self.setup.recorded_by(quantity))
 
     def lacking(self, quantity: str, *names: str) -> Finding:
         """The finding that a number is missing, or was only printed as a rounded zero."""
