@@ -30,9 +30,9 @@ from gspo_lab.common.text import signed
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report.formats import between
 from gspo_lab.report.page import section_html
+from gspo_lab.report.views.answer import answer_view
 from gspo_lab.report.views.grounds import grounds_view
 from gspo_lab.report.views.verdicts import facts, tone
-from gspo_lab.running.conduct.study_outcome import verdict_lines
 from gspo_lab.study import Run
 
 ARMS = ("gspo", *(f"gspo-{width}" for width in range(5, 9)))
@@ -68,7 +68,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
         found = Source(evidence, "toy")
         verdict = verdicts(found)["gspo"]
         score = decision(found).verdicts["gspo"]
-        terminal = "\n".join(verdict_lines(found, answer(found)))
+        terminal = "\n".join(answer_view(found).lines)
         section = grounds_view(found)
         ground = answer(found).ground
         tones = {arm: (verdict.word, tone(verdict)) for arm, verdict in verdicts(found).items()}

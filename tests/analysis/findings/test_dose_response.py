@@ -18,7 +18,7 @@ from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
-from gspo_lab.running.conduct.study_outcome import verdict_lines
+from gspo_lab.report.views.answer import answer_view
 from gspo_lab.study import Run, load_study
 from gspo_lab.study.declaration import locked_of
 
@@ -141,7 +141,7 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         told = decision(found)
         said = answer(found)
         report = render([found])
-        shown = verdict_lines(found, said)
+        shown = answer_view(found).details
     assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
     assert said.word != "no verdict"
     (described,) = sentences(told.described)
