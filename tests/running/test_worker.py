@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,14 @@ from typing import Any
 import pytest
 from waiting import until
 
+from gspo_lab.common.atomic_files import write_sums
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.states import State
 from gspo_lab.recording.journal import scan
+from gspo_lab.recording.records import RunStatus, StepRecord
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.running.plan import plan
+from gspo_lab.running.worker import JournalSink
 from gspo_lab.study import load_study
 
 ENGINE = """
@@ -159,6 +167,34 @@ def test_why_it_failed_is_its_last_word(
     assert last["step"] == len(records(folder, "step"))
     assert shown == (said or shown)
     assert ("Traceback" in shown) == (code == 1)
+
+
+def test_no_run_is_finished_without_its_final_model(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('question = "?"\ntask = "addition"\nsteps = 1\n[arm.a]\nobjective = "grpo"\n')
+    study = load_study(path)
+    [run] = study.runs()[:1]
+    folder = RunFolder(run.folder(tmp_path))
+    folder.final.mkdir(parents=True)
+    folder.final.rmdir()
+    folder.specify(run.to_json())
+    with folder.append() as journal:
+        sink = JournalSink(folder, run, journal, 0)
+        sink.write([RunStatus(state="started", step=0), StepRecord(step=0, prompts=1, responses=2)])
+        with pytest.raises(LabError, match="final is missing though the run came to its end"):
+            sink.write_progress(State.FINISHED)
+        assert not folder.status().finished
+        folder.final.mkdir()
+        (folder.final / "config.json").write_text("{}")
+        write_sums(folder.final)
+        sink.write_progress(State.FINISHED)
+    assert folder.status().finished
+    assert plan(study, tmp_path).warnings == []
+    shutil.rmtree(folder.final)
+    [warning] = plan(study, tmp_path).warnings
+    assert warning.startswith(
+        "finished, but without its trained model (checkpoints/final): s/a/s0; the records are whole"
+    )
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, average, middle
-from gspo_lab.analysis.readings.answers import answers_variance
+from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.analysis.readings.answers import answers_variance, evaluations
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule, contrast_rule
 from gspo_lab.analysis.stats.power import (
     detectable_factor,
@@ -65,14 +66,15 @@ class Components:
 
     def line(self) -> str:
         """All components that are known, in one line."""
-        evaluations, answers = (
-            "not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers)
-        )
-        parts = f"seeds {self.seeds:.3f}, evaluations {evaluations}, answers {answers}"
         return (
-            f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which"
-            " cancels in pairs"
+            f"a pair's difference varies (sd) by seeds {self.seeds:.3f}, evaluations"
+            f" {_sd(self.evaluations)}, answers {_sd(self.answers)}; starts by {self.starts:.3f},"
+            " which cancels in pairs"
         )
+
+
+def _sd(sd: float | None) -> str:
+    return "not known" if sd is None else f"{sd:.3f}"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class Detectable:
             return
         effects = " / ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
         yield f"chance in % to find a true difference of {effects}:"
-        yield f"  {'':<12}" + "".join(f"{f'{seeds} seeds':>15}" for seeds in self.power)
+        yield " " * 14 + "".join(f"{seeds} seeds".rjust(15) for seeds in self.power)
         rows = {
             "a pair": self.pair_power or self.power,
             "the contrast": self.pair_power and self.power,
@@ -179,19 +181,14 @@ class Detectable:
                 "more seeds or more answers: not known, no stored answers tell what asking alone"
                 " varies"
             )
-        part = (
-            f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by"
-            f" {self.answers_sd:.3f}"
-        )
-        fewer = (
-            f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)}"
-            " would, at best"
-        )
-        now = self.seeds_for_equivalence or math.inf
-        then = self.with_more_answers or math.inf
+        seeds_now = self.seeds_for_equivalence or math.inf
+        seeds_then = self.with_more_answers or math.inf
+        worth_it = seeds_then < math.inf and seeds_then <= WORTH * seeds_now
+        purchase = "more answers" if worth_it else "more seeds"
+        varied = "a pair" if self.judged.startswith("a pair") else "it"
         return (
-            f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}:"
-            f" {part}; {fewer}"
+            f"buy {purchase}: answers alone vary {varied} by {self.answers_sd:.3f}; with {TIMES}"
+            f" times the answers to each problem {_count(self.with_more_answers)} would, at best"
         )
 
 
@@ -290,18 +287,19 @@ def _factorial_line(
     design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
     if design is None or rule.contrast is not None:
         return None
-    known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
+    contrast_sd = _contrast_sd(study, runs, design.weights)[0] if measured else None
     factor = detectable_factor(
         len(study.deciding),
         Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha),
         rule=contrast_rule(list(design.weights.values())),
     )
     weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
-    basis = "sd measured on these arms" if known else "sd of independent pairs"
+    basis = "sd measured on these arms" if contrast_sd else "sd of independent pairs"
     tables = " by ".join(key.split(".")[0] for key in design.keys)
+    effect = factor * (contrast_sd or sd / math.sqrt(2))
     return (
-        f"these four arms are a 2 x 2 ({tables}): [verdict] contrast = {{{weights}}} detects "
-        f"{factor * (known or sd / math.sqrt(2)):.3f} where the pair detects {pair:.3f} ({basis})"
+        f"these four arms are a 2 x 2 ({tables}): [verdict] contrast = {{{weights}}} detects"
+        f" {effect:.3f} where the pair detects {pair:.3f} ({basis})"
     )
 
 
@@ -314,15 +312,19 @@ def _of_contrast(
     Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a
     pair.
     """
-    first, second = sides(weights)
-    signed = second | {arm: -weight for arm, weight in first.items()}
+    negative, positive = sides(weights)
+    signed = positive | {arm: -weight for arm, weight in negative.items()}
     share = math.sqrt(squared_weights(weights) / 2)
     answers = None if pairs.answers_sd is None else share * pairs.answers_sd
-    known, degrees = _contrast_sd(study, runs, signed)
-    if known is not None:
+    contrast_sd, degrees = _contrast_sd(study, runs, signed)
+    if contrast_sd is not None:
         basis = f"{pairs.basis}, of these very arms"
         return replace(
-            pairs, sd=known, basis=basis, between=sd_range(known, degrees), answers_sd=answers
+            pairs,
+            sd=contrast_sd,
+            basis=basis,
+            between=sd_range(contrast_sd, degrees),
+            answers_sd=answers,
         )
     if pairs.sd is None:
         return pairs
@@ -345,7 +347,7 @@ def _contrast_sd(
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
             arms = source.declaration.arms
-            same = _comparable_scores(source, study)
+            same = comparable_scores(source, study)
             alike = {
                 name: next(
                     (
@@ -398,7 +400,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     pairs: list[_ArmPair] = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
-            same = _comparable_scores(source, study)
+            same = comparable_scores(source, study)
             arms = source.declaration.arms
             levels += [
                 average(scores.values())
@@ -435,20 +437,20 @@ def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
     """The mean of a variance over the pairs of which it is known, weighted by their degrees of
     freedom.
     """
-    known = [
+    weighted = [
         (len(pair.differences) - 1, getattr(pair, name))
         for pair in pairs
         if getattr(pair, name) is not None
     ]
-    total = sum(weight for weight, _ in known)
-    return sum(weight * variance for weight, variance in known) / total if total else None
+    total = sum(weight for weight, _ in weighted)
+    return sum(weight * variance for weight, variance in weighted) / total if total else None
 
 
 def _root(variance: float | None) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
+def comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
     """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and
     benchmark.
     """
@@ -485,21 +487,28 @@ def _pairs(
     from gspo_lab.analysis.stats.paired import shared_variance  # imports numpy
 
     same = source.declaration.primary == study.primary
-    for (first, a), (second, b) in combinations(sorted(scores.items()), 2):
-        both = sorted(a.keys() & b.keys())
-        if len(both) > 1:
+    for (first_arm, a), (second_arm, b) in combinations(sorted(scores.items()), 2):
+        shared_seeds = sorted(a.keys() & b.keys())
+        if len(shared_seeds) > 1:
+            scores_a = [a[seed] for seed in shared_seeds]
+            scores_b = [b[seed] for seed in shared_seeds]
+            answers = None
+            if same:
+                answers = answers_variance(source, {first_arm: -1, second_arm: 1}, shared_seeds)
             yield _ArmPair(
                 study=source.study,
-                differences=[b[seed] - a[seed] for seed in both],
-                level=average(final[seed] for final in (a, b) for seed in both) or 0.0,
-                answers=answers_variance(source, {first: -1, second: 1}, both) if same else None,
-                evaluations=_evaluations_variance(source, study.primary, first, second, both),
-                shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
+                differences=[b[seed] - a[seed] for seed in shared_seeds],
+                level=average([*scores_a, *scores_b]) or 0.0,
+                answers=answers,
+                evaluations=_evaluations_variance(
+                    source, study.primary, first_arm, second_arm, shared_seeds
+                ),
+                shared=shared_variance(scores_a, scores_b),
             )
 
 
 def _evaluations_variance(
-    source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
+    source: "Source", bench: str | None, subject: str, baseline: str, seeds: Sequence[int]
 ) -> float | None:
     """The variance of a pair's mean difference over the deciding evaluations that is due to their
     differences.
@@ -507,10 +516,7 @@ def _evaluations_variance(
     sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one
     of either.
     """
-    from gspo_lab.analysis.findings.run_outcomes import outcomes
-    from gspo_lab.analysis.readings import runs as runs_of
-    from gspo_lab.analysis.readings.answers import evaluations
-    from gspo_lab.analysis.stats.paired import items_variance
+    from gspo_lab.analysis.stats.paired import items_variance  # imports numpy
 
     ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
     ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
@@ -518,14 +524,12 @@ def _evaluations_variance(
         run: dict(zip(steps.tolist(), values.tolist(), strict=True))
         for run, (steps, values, _) in evaluations(source, bench or "").items()
     }
-    curves = [
-        [
-            [scores[ids[arm, seed]][step] for step in ends[arm, seed].steps]
-            for arm in (first, second)
-        ]
-        for seed in seeds
-    ]
-    if len({len(curve) for pair in curves for curve in pair}) != 1:
+
+    def curve(arm: str, seed: int) -> list[float]:
+        return [scores[ids[arm, seed]][step] for step in ends[arm, seed].steps]
+
+    pairs = [(curve(subject, seed), curve(baseline, seed)) for seed in seeds]
+    if len(set(map(len, chain(*pairs)))) != 1:
         return None
-    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in curves]
+    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in pairs]
     return None if any(map(math.isnan, chain(*rows))) else items_variance(rows)

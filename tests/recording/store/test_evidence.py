@@ -310,7 +310,10 @@ def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
         run, *(StepRecord(step=i, prompts=1, responses=2, entropy=float(i)) for i in range(5))
     )
     with lab.opened() as evidence:
-        assert list(read_steps(evidence, "adding", ["entropy"], at=[1, 4, 9]).entropy) == [1.0, 4.0]
+        assert list(read_steps(evidence, "adding", ["entropy"], at_steps=[1, 4, 9]).entropy) == [
+            1.0,
+            4.0,
+        ]
         assert list(read_updates(evidence, "adding", [], nonfinite=1).step) == [3]
         assert read_updates(evidence, "adding", ["loss"], run="another").empty
         steps, losses = read_series(evidence, "adding", "updates", "loss")[RUN]
