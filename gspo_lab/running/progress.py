@@ -328,21 +328,21 @@ class ProgressView:
             time_of_day + text, markup=False, highlight=False, soft_wrap=self._live is None
         )
 
-    def refresh_view(self, now: float) -> None:
+    def refresh_view(self, clock: float) -> None:
         """Some time has passed: warn of what has happened, and draw the table or say a line if one
         is due.
         """
         for cell in self._cells:
             self._warn(cell)
         if self._live is not None:
-            if now - self._drawn >= REDRAW_SECONDS:
-                self._drawn = now
-                self._live.update(self._table(now), refresh=True)
-        elif now - self._lined >= min(
-            max(FIRST_LINE_SECONDS, (now - self._began) / 20), LAST_LINE_SECONDS
+            if clock - self._drawn >= REDRAW_SECONDS:
+                self._drawn = clock
+                self._live.update(self._table(clock), refresh=True)
+        elif clock - self._lined >= min(
+            max(FIRST_LINE_SECONDS, (clock - self._began) / 20), LAST_LINE_SECONDS
         ):
-            self._lined = now
-            self.print_line(self._line(now))
+            self._lined = clock
+            self.print_line(self._line(clock))
 
     def _warn(self, cell: ProgressCell) -> None:
         progress = cell.progress
@@ -366,10 +366,10 @@ class ProgressView:
         }
         return [cell for cell in self._cells if not open_stages or cell.stage in open_stages]
 
-    def _summary(self, now: float) -> str:
+    def _summary(self, clock: float) -> str:
         counted = [cell for cell in self._cells if cell.stage != WARM_STARTS] or self._cells
         finished = sum(cell.progress.state is State.FINISHED for cell in counted)
-        text = f"{finished} of {len(counted)} finished, {duration(now - self._began)} elapsed"
+        text = f"{finished} of {len(counted)} finished, {duration(clock - self._began)} elapsed"
         seconds, complete = self._left()
         if seconds >= 1:
             bound = "about" if complete else "more than"
@@ -379,25 +379,25 @@ class ProgressView:
     def _left(self) -> tuple[float, bool]:
         return seconds_left(self._cells, self._slots, self._expected, self._stage_seconds)
 
-    def _share_done(self, now: float) -> float:
+    def _share_done(self, clock: float) -> float:
         """The share of the whole time that has passed; of the steps if that is not known."""
         seconds, complete = self._left()
-        elapsed = now - self._began
+        elapsed = clock - self._began
         if complete and elapsed + seconds:
             return elapsed / (elapsed + seconds)
         steps_done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
         return steps_done / max(1, sum(cell.progress.steps for cell in self._cells))
 
-    def _line(self, now: float) -> str:
+    def _line(self, clock: float) -> str:
         running = [cell for cell in self._shown() if cell.progress.state is State.RUNNING]
-        texts = [_cell_text(cell, now) for cell in running[:RUNNING_NAMED]]
+        texts = [_cell_text(cell, clock) for cell in running[:RUNNING_NAMED]]
         if len(running) > RUNNING_NAMED:
             texts.append(f"{len(running) - RUNNING_NAMED} more running")
         if self._waits_for:
             texts.append(self._waits_for)
-        return "; ".join([*texts, self._summary(now)])
+        return "; ".join([*texts, self._summary(clock)])
 
-    def _table(self, now: float) -> Group:
+    def _table(self, clock: float) -> Group:
         cells = self._shown()
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
@@ -418,13 +418,13 @@ class ProgressView:
             texts = _wide_row(by_column, columns) if wide else _letter_row(by_column)
             means = [_mean(by_column.values(), name) for name in numbers]
             table.add_row(row, *texts, *means)
-        summary = self._summary(now)
+        summary = self._summary(clock)
         width = max(BAR_WIDTH // 3, min(BAR_WIDTH, self._console.width - len(summary) - 4))
         bar = Table.grid(padding=(0, 2))
-        share = self._share_done(now)
+        share = self._share_done(clock)
         bar.add_row(ProgressBar(total=1.0, completed=share, width=width), summary)
         legend = [] if wide else [_legend(cells)]
-        details = [(cell, _detail(cell.progress, now)) for cell in cells]
+        details = [(cell, _detail(cell.progress, clock)) for cell in cells]
         detail_lines = [
             Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail
         ]
@@ -492,9 +492,9 @@ def _legend(cells: Sequence[ProgressCell]) -> Text:
     return legend
 
 
-def _detail(progress: Progress, now: float) -> str:
+def _detail(progress: Progress, clock: float) -> str:
     is_shown = progress.detail and progress.state is State.RUNNING
-    return f" {progress.detail}, {duration(now - progress.since)}" if is_shown else ""
+    return f" {progress.detail}, {duration(clock - progress.since)}" if is_shown else ""
 
 
 def duration(seconds: float) -> str:
@@ -524,13 +524,13 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
 
     def advance(name: str, count: int) -> None:
         progress = counts[name]
-        now = time.monotonic()
+        clock = time.monotonic()
         times = recent[name]
         progress.step += count
-        times.append((now, progress.step))
-        while len(times) > 2 and now - times[1][0] >= PACE_SECONDS:
+        times.append((clock, progress.step))
+        while len(times) > 2 and clock - times[1][0] >= PACE_SECONDS:
             times.popleft()
-        progress.spent = {("step", name): (now - times[0][0], progress.step - times[0][1])}
+        progress.spent = {("step", name): (clock - times[0][0], progress.step - times[0][1])}
         progress.left = {("step", name): progress.steps - progress.step}
         if progress.step >= progress.steps:
             progress.state = State.FINISHED

@@ -82,14 +82,14 @@ def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_befor
     for path in paths:
         save(path)
     files = paths[0], paths[1] / "model.safetensors"
-    before = [file.read_bytes() for file in files]
+    original = [file.read_bytes() for file in files]
     for path in paths:
-        with files_of_at_most(50_000), pytest.raises(LabError) as told:
+        with files_of_at_most(50_000), pytest.raises(LabError) as refusal:
             save(path)
-        assert str(told.value).startswith(f"{path} cannot be written (")
+        assert str(refusal.value).startswith(f"{path} cannot be written (")
         end = "make room and start the study again, the run goes on from its last checkpoint"
-        assert str(told.value).endswith(end)
-    assert [file.read_bytes() for file in files] == before
+        assert str(refusal.value).endswith(end)
+    assert [file.read_bytes() for file in files] == original
     assert {*tmp_path.iterdir()} == {*paths}
 
 
@@ -97,11 +97,12 @@ def test_a_journal_that_finds_no_room_is_named(tmp_path: Path) -> None:
     with (
         Journal(tmp_path) as sink,
         files_of_at_most(100),
-        pytest.raises(OSError, match="File too large") as told,
+        pytest.raises(OSError, match="File too large") as refusal,
     ):
         sink.write([StepRecord(step=0, prompts=1, responses=2)] * 3)
     assert (
-        str(refused(told.value)) == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
+        str(refused(refusal.value))
+        == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
     )
 
 
@@ -136,10 +137,10 @@ for number in range(10_000):
     print(number)
 """
     assert ran(code, log).returncode == 0
-    said = log.read_text().splitlines()
-    assert log.stat().st_size <= 10_000 + len(said[0]) + 1
-    assert said[0].startswith("(what was said before")
-    assert said[1:] == [str(number) for number in range(int(said[1]), 10_000)]
+    output = log.read_text().splitlines()
+    assert log.stat().st_size <= 10_000 + len(output[0]) + 1
+    assert output[0].startswith("(what was said before")
+    assert output[1:] == [str(number) for number in range(int(output[1]), 10_000)]
 
 
 def test_output_that_is_no_log_is_not_cut(tmp_path: Path) -> None:

@@ -162,9 +162,9 @@ def _alone(runs: Path, patience_seconds: float | None = None) -> Iterator[None]:
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    seen = run_files.all_seen(connection)
+    file_rows = run_files.all_seen(connection)
     states = dict(connection.execute("SELECT run_id, state FROM runs"))
-    seen_by_run = run_files.by_folder(seen)
+    seen_by_run = run_files.by_folder(file_rows)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
@@ -175,7 +175,9 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         name = f"{study.name}/{STUDY}"
         declaration = run_files.stamp(path)
         try:
-            if declaration is not None and not run_files.unchanged(declaration, seen.get(name)):
+            if declaration is not None and not run_files.unchanged(
+                declaration, file_rows.get(name)
+            ):
                 with transaction(connection):
                     _take_json(connection, path, name, {"study": study.name}, declaration)
         except LabError as error:
@@ -204,7 +206,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         for run_id, state in states.items()
         if run_id not in present and state != State.MISSING
     ]
-    _part_with(connection, runs, gone, seen)
+    _part_with(connection, runs, gone, file_rows)
     gone += _part_with_subjects(connection, subjects)
     if len(broken) == 1:
         raise broken[0]
@@ -222,10 +224,10 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
 
 
 def _part_with(
-    connection: sqlite3.Connection, runs: Path, gone: list[str], seen: dict[str, FileRow]
+    connection: sqlite3.Connection, runs: Path, gone: list[str], file_rows: dict[str, FileRow]
 ) -> None:
     """Mark runs whose folder is gone as missing; delete studies whose declaration is gone."""
-    declared = [name for name in seen if name.count("/") == 1]
+    declared = [name for name in file_rows if name.count("/") == 1]
     vanished = [name for name in declared if not (runs / name).is_file()]
     if gone or vanished:
         with transaction(connection):
@@ -257,7 +259,7 @@ def take_files(
     connection: sqlite3.Connection,
     runs: Path,
     run_id: str,
-    seen: dict[str, FileRow],
+    file_rows: dict[str, FileRow],
     state: str | None,
 ) -> int | None:
     """Read what is new of a run or a subject: the number of its new records, or None if nothing is
@@ -265,12 +267,12 @@ def take_files(
 
     `state` is the run's state in the database.
     """
-    record_files = run_files.sources(runs, run_id, seen)
+    record_files = run_files.sources(runs, run_id, file_rows)
     stamps = {name: run_files.stamp(runs / name) for name in record_files}
     changed = {
         name: stamp
         for name, stamp in stamps.items()
-        if not run_files.unchanged(stamp, seen.get(name))
+        if not run_files.unchanged(stamp, file_rows.get(name))
     }
     subject = run_files.is_subject(run_id)
     if not changed and (subject or state not in (State.RUNNING, State.INTERRUPTED, State.MISSING)):
@@ -285,7 +287,9 @@ def take_files(
         for name, stamp in changed.items():
             source = record_files[name]
             if source.part not in TABLES_OF_JSON:
-                records += _follow(connection, runs / name, name, source, stamp, seen.get(name))
+                records += _follow(
+                    connection, runs / name, name, source, stamp, file_rows.get(name)
+                )
                 continue
             if source.part == EVALUATION:
                 key = (run_id, source.evaluation)

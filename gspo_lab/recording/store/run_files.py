@@ -71,9 +71,10 @@ class RecordFile(NamedTuple):
     part: str
 
 
-def sources(runs: Path, run_id: str, seen: Iterable[str]) -> dict[str, RecordFile]:
-    """The files of a run or a subject by path, its specification first, with those `seen` that
-    were deleted.
+def sources(runs: Path, run_id: str, stored_names: Iterable[str]) -> dict[str, RecordFile]:
+    """The files of a run or a subject by path, its specification first.
+
+    Those of `stored_names` that were deleted since are among them.
     """
     specification = SUBJECT if is_subject(run_id) else RUN
     evaluations = [
@@ -83,7 +84,7 @@ def sources(runs: Path, run_id: str, seen: Iterable[str]) -> dict[str, RecordFil
     for place in ("", *evaluations):
         names += [f"{place}{JOURNAL}", f"{place}{GRADES}/{JOURNAL}"]
     names += [f"{place}{EVALUATION}" for place in evaluations]
-    for path in seen:
+    for path in stored_names:
         name = path.removeprefix(f"{run_id}/")
         if name != path and name.startswith((f"{EVALUATIONS}/", f"{GRADES}/")):
             names.append(name)
