@@ -3,7 +3,9 @@ nothing lost.
 """
 
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import gspo_lab
+from counting import Bench
 
-from gspo_lab.common.errors import LabError, refused
+from gspo_lab.common.errors import MAKE_ROOM, LabError, refused
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import StepRecord
+from gspo_lab.recording.runfolder import RunFolder
 
 LIMITED = """
 import resource, signal, sys
@@ -100,10 +105,52 @@ def test_a_journal_that_finds_no_room_is_named(tmp_path: Path) -> None:
         pytest.raises(OSError, match="File too large") as refusal,
     ):
         sink.write([StepRecord(step=0, prompts=1, responses=2)] * 3)
-    assert (
-        str(refused(refusal.value))
-        == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
-    )
+    line = f"{tmp_path / 'journal.jsonl'} cannot be used: File too large; {MAKE_ROOM}"
+    assert str(refused(refusal.value)) == line
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB; skipped where this process may not mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_study_on_a_full_disk_names_a_file_and_goes_on_with_more_room(
+    bench: Bench, small_disk: Path
+) -> None:
+    """The disk is full before the first file, then amid journals, database and report."""
+    bench.steps = 8
+    bench.study()
+    runs = small_disk / "runs"
+    words = ("run", str(bench.toml), "--runs", str(runs), "--output-dir", str(small_disk / "out"))
+    filler = small_disk / "filler"
+    codes = set()
+    for room in (0, 8_000, 150_000, 400_000, 700_000):
+        filler.unlink(missing_ok=True)
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        filler.write_bytes(bytes(max(0, free - room)))
+        call = gspo_lab(*words)
+        codes.add(call.code)
+        if call.code:
+            assert call.code in (1, 2), call
+            assert "Traceback" not in call.out + call.err
+            assert f"{small_disk}/" in call.out + call.err
+            assert re.search("No space left on device|disk is full", call.out + call.err), call
+            assert MAKE_ROOM in call.out + call.err
+    assert codes > {0} or 2 in codes
+    filler.unlink()
+    call = gspo_lab(*words)
+    assert call.code == 0, call
+    for run in ("a/s0", "b/s1"):
+        steps = RunFolder(runs / "count" / run).records(StepRecord.kind)
+        assert [record["step"] for record in steps] == list(range(8))
+    assert (small_disk / "out" / "count.html").is_file()
 
 
 def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:

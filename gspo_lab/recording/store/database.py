@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gspo_lab.common.errors import LabError
+from gspo_lab.common.errors import MAKE_ROOM, LabError
 from gspo_lab.recording.store.schema import (
     ABOUT,
     INDEXES,
@@ -180,7 +180,7 @@ def explained(path: Path) -> Iterator[None]:
                 "is damaged (no SQLite database); the journals are not: gspo-lab records rebuild"
             ),
             sqlite3.SQLITE_BUSY: "is held by another program: close that and try again",
-            sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+            sqlite3.SQLITE_FULL: f"cannot grow: the disk is full; {MAKE_ROOM}",
             sqlite3.SQLITE_READONLY: "cannot be written: check who owns the file and its folder",
             sqlite3.SQLITE_CANTOPEN: (
                 "cannot be opened: check that its folder exists and who owns it"
