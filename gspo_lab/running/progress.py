@@ -274,10 +274,6 @@ class ProgressView:
         self._expected = rates
         self._stage_seconds = dict(stage_seconds)
 
-    def expect_stage(self, stage: str, seconds: float) -> None:
-        """Estimate a stage that has no cells yet by these seconds."""
-        self._stage_seconds[stage] = seconds
-
     def begin(self, stage: str, cells: Sequence[ProgressCell], slots: int) -> None:
         """The work on these cells begins, on so many slots."""
         self.add(cells)

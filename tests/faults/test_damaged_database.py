@@ -28,7 +28,8 @@ def flipped(dice: random.Random, data: bytes) -> bytes:
 
 def page(dice: random.Random, data: bytes) -> bytes:
     """A page of zeros, of noise, or another's."""
-    step, other = (PAGE * dice.randrange(len(data) // PAGE) for _ in range(2))
+    step = PAGE * dice.randrange(len(data) // PAGE)
+    other = PAGE * dice.randrange(len(data) // PAGE)
     instead = dice.choice((bytes(PAGE), dice.randbytes(PAGE), data[other : other + PAGE]))
     return data[:step] + instead + data[step + PAGE :]
 

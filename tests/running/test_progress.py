@@ -177,7 +177,8 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
 def test_what_a_start_waits_for_is_told_with_its_time() -> None:
     """`since` is the table's own beginning: 250 s before the page, and as many as `told` says."""
     entry = cell("gspo", "s0", 0, phase=Phase.STARTING)
-    entry.progress.detail, entry.progress.since = "verl (Ray, model, vLLM)", time.monotonic()
+    entry.progress.detail = "verl (Ray, model, vLLM)"
+    entry.progress.since = time.monotonic()
     assert page([entry], 80)[3] == "gspo/s0 starting verl (Ray, model, vLLM), 4 min 10 s"
     entry.progress.since -= 90
     assert (

@@ -1,6 +1,7 @@
 """The cost of a study before it starts: `gspo-lab plan` and `gspo-lab run --dry-run`."""
 
 import heapq
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -322,11 +323,15 @@ def _paces(study: Study, runs: Path, tasks: "_Tasks", *, on_gpu: bool) -> dict[s
 
 
 def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], str | None]:
-    """The workers' slots. If the GPU is missing, slots of one GPU and what is missing."""
+    """The workers' slots. If the GPU is missing, slots of one GPU and what is missing.
+
+    LabError where `--set` asks for that GPU: it speaks of this machine, a study's file need not.
+    """
     try:
         return slots_of(on, make_launcher(on, jobs, study.launch.options), device), None
     except LabError as error:
-        if on != LOCAL or not device.startswith("cuda") or visible_gpus():
+        for_here = any(re.match(r"device\s*=", word) for word in study.command)
+        if on != LOCAL or not device.startswith("cuda") or visible_gpus() or for_here:
             raise
         return [Slot("gpu", "0", {}) for _ in range(jobs or 1)], str(error)
 

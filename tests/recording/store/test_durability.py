@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import pytest
 from run_folders import Lab, answers, step_records
@@ -126,7 +127,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
     runs = lab.declare("adding", ("grpo", "gspo"), range(3))
     for run in runs:
         lab.write(run, RunStatus(state="started", step=0))
-        lab.write(run, *(record for step in range(300) for record in step_records(step)))
+        lab.write(run, *chain(*map(step_records, range(300))))
     query = "SELECT COUNT(*) FROM files WHERE path LIKE '%journal.jsonl'"
     pause = random.Random(0)
     for place, run in enumerate(sorted(runs)):

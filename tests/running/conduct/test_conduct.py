@@ -231,7 +231,8 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
 
 def test_a_conductor_on_another_host_that_shares_the_folder_is_believed(bench: Bench) -> None:
     """That host's lock is not seen from here: its file names it."""
-    bench.seeds, lock = [0], bench.home / CONDUCTOR_LOCK
+    bench.seeds = [0]
+    lock = bench.home / CONDUCTOR_LOCK
     bench.home.mkdir(parents=True)
     lock.write_text("77 elsewhere")
     for fresh in (False, True):

@@ -115,12 +115,13 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
         0,
         1,
     ]  # .05 lies within .2, and .001 beyond 3e-4
-    grpo, gspo = (tomllib.loads(entry.toml())["arm"][entry.rule] for entry in result)
+    grpo = tomllib.loads(result[0].toml())["arm"]["grpo"]
+    gspo = tomllib.loads(result[1].toml())["arm"]["gspo"]
     assert (grpo.pop("clip_low"), grpo.pop("clip_high")) == pytest.approx((LOW, HIGH), rel=1e-3)
     assert grpo == {"objective": "grpo", "kl_coef": 0.01, "update": {"learning_rate": 2e-6}}
     assert gspo.keys() == {"objective", "clip_low", "clip_high"}
     pilots = {path.parent.parent.name for path in (bench.home / "_advice").glob("*/s*/run.json")}
-    assert pilots == {f"{rule}-{number}" for rule in ("grpo", "gspo") for number in (0, 1)}
+    assert pilots == {"grpo-0", "grpo-1", "gspo-0", "gspo-1"}
     console = Console(file=(output := io.StringIO()), width=200)
     assert advise(bench.study(), bench.runs, console=console, live=False) == result
     assert "started" not in output.getvalue(), "finished pilots are not run again"

@@ -48,7 +48,7 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
     looked: Bench,
 ) -> None:
     result, output = looked.conduct()
-    initial = [f"{arm}/s{seed}" for arm in "ab" for seed in range(3)]
+    initial = ["a/s0", "a/s1", "a/s2", "b/s0", "b/s1", "b/s2"]
     assert begun(looked) == initial
     assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in output
     assert result.exit_code == 0

@@ -133,6 +133,9 @@ def test_a_plan_for_a_gpu_that_is_not_here_says_so(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "nothing"))
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
+    overridden = load_study(study(tmp_path, "Qwen/Qwen3-4B", "cpu").path, overrides=["device=cuda"])
+    with pytest.raises(LabError, match="device = 'cuda', but there is no GPU here"):
+        plan(overridden, tmp_path / "runs")
     result = plan(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), tmp_path / "runs")
     assert (result.obstacle or "").startswith("device = 'cuda', but there is no GPU here")
     lines = [line for line in result.lines() if line.startswith("memory: ")]
