@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.atomic_files import lock_holder, wait_for_lock
-from gspo_lab.common.errors import LabError
+from gspo_lab.common.errors import MAKE_ROOM, NO_ROOM, LabError
 from gspo_lab.common.paths import (
     EVALUATION,
     LOCK,
@@ -155,8 +155,9 @@ def _alone(runs: Path, patience_seconds: float | None = None) -> Iterator[None]:
             lock.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(wait_for_lock(lock, patience_seconds=patience_seconds))
         except OSError as error:
+            remedy = MAKE_ROOM if error.errno in NO_ROOM else "check who owns it"
             raise LabError(
-                f"{lock.parent} cannot be written to ({error.strerror}): check who owns it"
+                f"{lock.parent} cannot be written to ({error.strerror}): {remedy}"
             ) from error
         yield
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
@@ -87,39 +86,6 @@ def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(
         in result.line()
     )
     assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in result.line()
-
-
-def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
-    """Three evaluations decide.
-
-    A pair differs by 1 + seed 20ths on each, and by 1 more on one evaluation of seed 0.
-    """
-    toml = TWO_ARMS + "[verdict]\nlast = 3\n"
-
-    def change(run: Run, record: Record) -> Record:
-        if not isinstance(record, AnswerRecord):
-            return record
-        number = int(record.problem.rpartition("-")[2])
-        leap = 1 if record.step == 12 and run.seed == 0 else 0
-        right = 4 + 2 * run.seed + (run.seed + 1 + leap if run.arm == "gspo" else 0)
-        changed: AnswerRecord = replace(record, correct=int(number < right))
-        return changed
-
-    make_lab(tmp_path, toml, seeds=3, steps=12, every=4, change=change)
-    study = load_study(tmp_path / "studies" / "toy.toml")
-    pieces = detectable(study, tmp_path / "runs").components
-    assert pieces.evaluations is not None
-    assert pieces.answers is not None
-    # Scores of grpo .2, .3, .4, of gspo .25 + .05 / 3, .4, .55: their covariance is what seeds
-    # share.
-    assert pieces.starts**2 == pytest.approx(
-        np.cov([0.2, 0.3, 0.4], [0.25 + 0.05 / 3, 0.4, 0.55])[0, 1]
-    )
-    # One of nine cells is .05 higher: residuals' squares sum to .05^2 (1 - 1/3)(1 - 1/3), over 2 x
-    # 2 x 3.
-    single = 0.05**2 * 4 / 9 / 12
-    assert pieces.evaluations**2 == pytest.approx(max(0.0, single - pieces.answers**2))
-    assert "seeds 0." in pieces.line()
 
 
 def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
