@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -168,30 +167,6 @@ def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None
     result = scan(tmp_path / JOURNAL)
     assert [item["kind"] for item in result.items] == ["step", "status"]
     assert result.damaged == []
-
-
-def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> None:
-    """The writer says each step on its standard output once `write` has returned; then it is
-    killed.
-    """
-    code = (
-        "import sys; from pathlib import Path\nfrom gspo_lab.recording.journal import Journal; from"
-        " gspo_lab.recording.records import StepRecord\nwith Journal(Path(sys.argv[1])) as sink:\n "
-        "   for step in range(10**6):\n        sink.write([StepRecord(step=step, prompts=1,"
-        " responses=2)]); print(step, flush=True)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    output = [process.stdout.readline() for _ in range(20)]
-    process.send_signal(signal.SIGKILL)
-    output += process.stdout.readlines()
-    process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
-    last = max(int(line) for line in output if line.endswith("\n"))
-    recorded = [item["step"] for item in scan(tmp_path / JOURNAL).items]
-    assert recorded == list(range(len(recorded)))
-    assert len(recorded) - 1 >= last
 
 
 def chained(folder: Path) -> tuple[Path, list[bytes]]:

@@ -2,17 +2,14 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from counting import ENGINE, Bench
 
-from gspo_lab.running.plan import plan, preparation
+from gspo_lab.running.plan import plan
 from gspo_lab.running.plan.plan import GUESSED
 from gspo_lab.running.plan.time_estimate import active_parameters, guessed_pace, measured_paces
-from gspo_lab.study.schema import BenchTable, WarmStart
-from gspo_lab.tasks import task_key
+from gspo_lab.study.schema import BenchTable
 
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,33 +51,6 @@ def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Benc
         "rollouts: 192 responses (up to 384 where groups are dropped), at most 14,976 tokens"
         in result.lines()
     )
-
-
-def test_what_runs_share_is_asked_once_however_many_seeds(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
-    question = []
-
-    def counted(*of: Any) -> str:
-        question.append(of)
-        return task_key(*of)
-
-    monkeypatch.setattr(preparation, "task_key", counted)
-    study = bench.study()
-    arms = {
-        name: replace(
-            arm,
-            settings=arm.settings.model_copy(
-                update={"warm_start": WarmStart(per_seed=name == "b")}
-            ),
-        )
-        for name, arm in study.arms.items()
-    }
-    runs = replace(study, seeds=tuple(range(300)), arms=arms).runs()
-    result = preparation.distinct_starts(runs, bench.runs)
-    assert (len(result), len(question)) == (1 + 300, 2)
-    assert set(result) == {preparation.start_folder(run, bench.runs) for run in runs}
 
 
 def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
