@@ -1,13 +1,12 @@
 """TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none
 of it.
 
-    the worker ── torchrun ──> N processes (rank_process.py), each with the model and its share of
-      ^  │                     a rollout batch
-      │  └── "written", "stop" ──> rank 0
-      └─────── records ─────────── rank 0
-
-Prompts, samples, grades, benchmarks and checkpoints are the lab's (native/training_run.py).
-Log-probs, loss, gradient and the optimizer's step are TRL's (trainer.py).
+    the worker ── torchrun ──> N processes (rank_process.py), each with the model and a share
+        ^  │                   of the rollout batch
+        │  └─ "written", "stop" ─> prompts, samples, grades, benchmarks, checkpoints: the lab's
+        │                          (native/training_run.py)
+        │                          log-probs, loss, gradient, step: TRL's (trainer.py)
+        └──────── records ──────── rank 0
 
 Every key that decides the objective is given, whatever TRL's default is. TRL counts responses, and
 a step of TRL is one update."""
