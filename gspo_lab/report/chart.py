@@ -60,14 +60,8 @@ class Reference:
 class Chart:
     """One figure. `kind`, by what `x` is:
 
-    <<<<<<< HEAD
-        lines     numbers; the only kind that other x axes (`Series.positions`) apply to
-        dots      categories side by side, each with the dots of its seeds and a larger one for their
-        mean
-    =======
-        lines     numbers; the only kind that other x axes (`Series.at`) apply to
-        dots      categories side by side, each with a dot per seed and a larger one for their mean
-    >>>>>>> main
+    lines     numbers; the only kind that other x axes (`Series.positions`) apply to
+    dots      categories side by side, each with a dot per seed and a larger one for their mean
     """
 
     id: str

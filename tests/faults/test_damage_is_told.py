@@ -144,14 +144,9 @@ def test_run_tells_a_damaged_journal_of_a_finished_run(
     journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
     output = gspo_lab(*COUNT).err
     assert (
-<<<<<<< HEAD
         "runs/count/a/s0/journal.jsonl: a line is missing or doubled before line 4; what it"
         " recorded is"
-        " missing" in said
-=======
-        "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is"
         " missing" in output
->>>>>>> main
     )
 
 

@@ -407,39 +407,3 @@ def _pairs(
                 level=average((a[seed] + b[seed]) / 2 for seed in shared_seeds) or 0.0,
                 answers=answers,
             )
-<<<<<<< HEAD
-
-
-def _evaluations_variance(
-    source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
-) -> float | None:
-    """The variance of a pair's mean difference over the deciding evaluations that is due to their
-    differences.
-
-    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one
-    of either.
-    """
-    from gspo_lab.analysis.findings.run_outcomes import outcomes
-    from gspo_lab.analysis.readings import runs as runs_of
-    from gspo_lab.analysis.readings.answers import evaluations
-    from gspo_lab.analysis.stats.paired import items_variance
-
-    ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
-    ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
-    scores = {
-        run: dict(zip(steps.tolist(), values.tolist(), strict=True))
-        for run, (steps, values, *_) in evaluations(source, bench or "").items()
-    }
-    curves = [
-        [
-            [scores[ids[arm, seed]][step] for step in ends[arm, seed].steps]
-            for arm in (first, second)
-        ]
-        for seed in seeds
-    ]
-    if len({len(curve) for pair in curves for curve in pair}) != 1:
-        return None
-    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in curves]
-    return None if any(map(math.isnan, chain(*rows))) else items_variance(rows)
-=======
->>>>>>> main

@@ -51,10 +51,9 @@ def wanted(bench: Bench) -> dict[tuple[str, int], float]:
 
 def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     bench.steps = 5
-<<<<<<< HEAD
-    _found, told = bench.finish(jobs=3)
-    assert "count: training, 4 to do, " in told, "the phase"
-    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", told)]
+    _result, output = bench.finish(jobs=3)
+    assert "count: training, 4 to do, " in output, "the phase"
+    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", output)]
     assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
     assert rewards(bench) == wanted(bench)
     answer = answer_in(bench.runs)
@@ -64,27 +63,6 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     # Eight updates warm up, two a step; step 4 clips .1 on mini-batch 1.
     clipped = [(arm.clipped, arm.clipped_gradient) for arm in answer.arms.values()]
     assert clipped == [(pytest.approx(0.1), None)] * 2
-=======
-    result, output = bench.finish(jobs=3)
-    assert "count: training, 4 to do, " in output, "the phase"
-    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", output)]
-    assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
-    assert rewards(bench) == wanted(bench)
-    assert [(arm.arm, arm.finished, arm.scores) for arm in result.arms] == [
-        (
-            "a",
-            2,
-            {0: 0.5, 1: 0.5},
-        ),  # the end's 5 of 10; the start's score is never part of a final one
-        ("b", 2, {0: 0.6, 1: 0.6}),
-    ]
-    # The last of 5 steps, mean of the seeds. Eight updates warm up, two a step; step 4 clips .1 on
-    # mini-batch 1.
-    assert [(arm.reward, arm.clipped, arm.collapsed) for arm in result.arms] == [
-        (pytest.approx(0.5405), pytest.approx(0.1), None),
-        (pytest.approx(0.6405), pytest.approx(0.1), None),
-    ]
->>>>>>> main
     with Evidence.open(bench.runs / "lab.db") as evidence:
         reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"][
             "clipping"
@@ -93,25 +71,14 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
         "a": 0.1,
         "b": 0.1,
     }
-<<<<<<< HEAD
     assert "b − a: +0.100" in " ".join(answer.details)
     assert "2 seeds cannot show a difference" in answer.answer["said"], "two seeds give no interval"
     (
         bench.home / "a/s0" / CHECKPOINTS / RESUME
     ).touch()  # its worker was killed behind its last word
-    _again, shown = bench.conduct()
+    _again, output = bench.conduct()
     assert answer_in(bench.runs) == answer
-    assert "started" not in shown
-=======
-    assert "b − a: +0.100 (by seed: +0.100, +0.100)" in result.verdict_text
-    assert "No verdict" in result.verdict_text, "two seeds give no interval"
-    (
-        bench.home / "a/s0" / CHECKPOINTS / RESUME
-    ).touch()  # its worker was killed behind its last word
-    again, output = bench.conduct()
-    assert again.arms == result.arms
     assert "started" not in output
->>>>>>> main
     assert not list(bench.home.rglob(RESUME))
     assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 5)]] * 4
     (start,) = {str(RunFolder(bench.home / run).run().warm_start) for run in RUNS}
@@ -247,16 +214,10 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
         assert messages[run] in (bench.home / run / "log.txt").read_text()
     children = [int((bench.home / run / "child").read_text()) for run in ("a/s1", "b/s1")]
     until(lambda: not any(map(alive, children)))
-<<<<<<< HEAD
-    assert found.exit_code == 1, "not all failed by a mistake that the user can correct"
+    assert result.exit_code == 1, "not all failed by a mistake that the user can correct"
     arms = answer_in(bench.runs).arms
     assert [arm.finished for arm in arms.values()] == [1, 1]
     assert arms["a"].by_seed[0] is None
-=======
-    assert result.exit_code == 1, "not all failed by a mistake that the user can correct"
-    assert [arm.finished for arm in result.arms] == [1, 1]
-    assert result.arms[0].scores[0] is None
->>>>>>> main
     bench.fail = {}
     bench.finish()
     assert rewards(bench) == wanted(bench)

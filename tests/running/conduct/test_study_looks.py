@@ -47,28 +47,16 @@ def decision(runs: Path) -> Decision:
 def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_it(
     looked: Bench,
 ) -> None:
-<<<<<<< HEAD
-    found, shown = looked.conduct()
-    first = [f"{arm}/s{seed}" for arm in "ab" for seed in range(3)]
-    assert begun(looked) == first
-    assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in shown
-    assert found.exit_code == 0
-    answer = answer_in(looked.runs)
-    assert "b is better than a" in answer.answer["said"]
-    assert "Resolved at the declared look after 3 of 5 seeds." in answer.details
-    again, shown = looked.conduct()
-    assert (begun(looked), again.exit_code, "resolved at the look" in shown) == (first, 0, True)
-=======
     result, output = looked.conduct()
     initial = ["a/s0", "a/s1", "a/s2", "b/s0", "b/s1", "b/s2"]
     assert begun(looked) == initial
     assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in output
     assert result.exit_code == 0
-    assert "b is better than a" in result.verdict_text
-    assert "Resolved at the declared look after 3 of 5 seeds." in result.verdict_text
+    answer = answer_in(looked.runs)
+    assert "b is better than a" in answer.answer["said"]
+    assert "Resolved at the declared look after 3 of 5 seeds." in answer.details
     again, output = looked.conduct()
     assert (begun(looked), again.exit_code, "resolved at the look" in output) == (initial, 0, True)
->>>>>>> main
     looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
     with pytest.raises(LabError, match=r"other settings \(verdict.looks"):
         looked.conduct()
@@ -100,21 +88,11 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     # Two more pairs that turn the sign: were they counted, nothing would be resolved.
     bench.seeds = [0, 1, 2, 3, 4]
     bench.right = {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
-<<<<<<< HEAD
-    _found, shown = bench.conduct()
-    assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in shown
-    after = decision(bench.runs)
-=======
-    result, output = bench.conduct()
+    _result, output = bench.conduct()
     assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in output
     changed = decision(bench.runs)
->>>>>>> main
     assert len(begun(bench)) == 10
     assert (changed.seeds, sentence(changed.verdicts["b"])) == ((0, 1, 2), sentence(original))
     described = sentences(changed.described)
     assert described[0] == "Not counted: 2 pairs of other seeds (3, 4), b − a −0.850."
-<<<<<<< HEAD
     assert described[0] in answer_in(bench.runs).details
-=======
-    assert described[0] in result.verdict_text
->>>>>>> main
