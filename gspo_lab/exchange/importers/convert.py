@@ -42,7 +42,7 @@ class _Row:
 
     step: dict[str, float] = field(default_factory=dict)
     update: dict[str, float] = field(default_factory=dict)
-    own: dict[str, float] = field(default_factory=dict)
+    unnamed: dict[str, float] = field(default_factory=dict)
     """Under the program's names."""
     score: dict[str, float] = field(default_factory=dict)
     trained: bool = False
@@ -113,10 +113,10 @@ class Conversion:
         spec = self._spec
         program = spec.logged_by or self.log.program
         if spec.logged_by is None and program not in tables() and self._buffer is not None:
-            known = recognise(self._buffer.names, self.log.step_name)
-            if known is not None:
-                self.log.notes.append(f"read as a log of {known}, by its names (--logged-by)")
-                program = known
+            recognised = recognise(self._buffer.names, self.log.step_name)
+            if recognised is not None:
+                self.log.notes.append(f"read as a log of {recognised}, by its names (--logged-by)")
+                program = recognised
         if program in tables():
             self.log.program = program
         return metric_names(program, spec.map, spec.scores)
@@ -148,9 +148,9 @@ class Conversion:
         return self.planned - max(self.log.reached, self.steps) >= self._interval
 
     def _rows(self, buffer: MetricBuffer) -> Iterator[Converted]:
-        first = self.names.counts_from or 0
+        first_step = self.names.counts_from or 0
         for step, values in buffer.rows():
-            yield from self._row(step, step - first, self._sort(step, values))
+            yield from self._row(step, step - first_step, self._sort(step, values))
         notes = self.log.notes
         for name, nonfinite_at in self._nonfinite.items():
             notes.append(f"{name} is NaN or infinite, first at step {nonfinite_at}")
@@ -199,33 +199,33 @@ class Conversion:
 
     def _row(self, step: int, place: int, row: _Row) -> Iterator[Converted]:
         if row.trained and place < 0:
-            known = sorted(row.step) + sorted(row.update)
-            if known:
+            columns = sorted(row.step) + sorted(row.update)
+            if columns:
                 raise LabError(
-                    f"{self.where}: it has numbers of training at step {step} ({few(known)}), and"
+                    f"{self.where}: it has numbers of training at step {step} ({few(columns)}), and"
                     f" {self.names.program} counts its steps from {self.names.counts_from}; if"
                     " another program wrote it, give --logged-by"
                 )
-        if place >= 0 and (row.update or row.own):
+        if place >= 0 and (row.update or row.unnamed):
             yield UpdateRecord(
                 step=place,
                 minibatch=AVERAGED,
-                engine_metrics=row.own or None,
+                engine_metrics=row.unnamed or None,
                 **self._typed(step, row.update),
             )
-        elif row.own:
-            self._untrained.update(row.own.keys())
+        elif row.unnamed:
+            self._untrained.update(row.unnamed.keys())
         if row.trained and place >= 0:
             self._interval = max(self._interval, place + 1 - self.steps)
             self.steps = place + 1
             yield StepRecord(step=place, **self._typed(step, row.step))
         # A score is measured after the step's updates: one more than the step of a program that
         # counts from 0.
-        done = step + 1 if self.names.counts_from == 0 else step
+        steps_done = step + 1 if self.names.counts_from == 0 else step
         for bench, score in row.score.items():
             self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
-            self.evaluated.setdefault(bench, set()).add(done)
-            yield ScoreRecord(step=done, bench=bench, score=score)
+            self.evaluated.setdefault(bench, set()).add(steps_done)
+            yield ScoreRecord(step=steps_done, bench=bench, score=score)
 
     def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """The values in their columns' types. LabError for a count that is not a whole number."""
@@ -254,7 +254,7 @@ class Conversion:
             meaning = metric.meaning or f"score of {bench}, as logged"
             metric = replace(metric, meaning=meaning, score=bench)
             places = (*places, ("score", bench))
-        if ("own", name) in places:
+        if ("unnamed", name) in places:
             metric = replace(metric, column=None)
         self._taken.update(places)
         self.metrics[name] = metric
@@ -268,10 +268,10 @@ class Conversion:
         """
         column = metric.column
         if column is None:
-            return "own", name
+            return "unnamed", name
         place = ("update" if column in OF_UPDATES else "step", column)
         mapped_elsewhere = name not in self.names.mapped and column in self.names.mapped.values()
-        return ("own", name) if place in self._taken or mapped_elsewhere else place
+        return ("unnamed", name) if place in self._taken or mapped_elsewhere else place
 
     def _answers(self) -> Iterator[AnswerRecord]:
         for answer in self.log.answers:
@@ -288,14 +288,14 @@ class Conversion:
     def _check_names(self) -> None:
         """LabError where the log has no number under a name that the import states."""
         scored = {name for name in self.benches.values() if name}
-        lacking = {
+        missing = {
             "which --map names": self.names.mapped.keys() - self.metrics.keys(),
             "the score to read": self.names.scored.keys() - scored,
         }
-        for what, names in lacking.items():
+        for purpose, names in missing.items():
             if names:
                 raise LabError(
-                    f"{self.where}: no number under {few(sorted(names))}, {what}; it has"
+                    f"{self.where}: no number under {few(sorted(names))}, {purpose}; it has"
                     f" {few(sorted(self.metrics), 20) or 'none'}"
                 )
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class MetricNames:
     def is_validation(self, name: str) -> bool:
         """Whether it is a number of an evaluation."""
         names = (name, self.plain(name))
-        return any(fnmatchcase(entry, pattern) for entry in names for pattern in VALIDATION)
+        return any(fnmatchcase(*pair) for pair in product(names, VALIDATION))
 
     def becomes_nonfinite(self, name: str) -> bool:
         """Whether it is a loss or a gradient norm, which is not finite after an update that is not
@@ -195,11 +196,11 @@ def metric_names(
 
     LabError where `--map` names no column.
     """
-    known = OF_STEPS | OF_UPDATES | SHORT.keys()
+    known_names = OF_STEPS | OF_UPDATES | SHORT.keys()
     for column in columns:
-        if column not in known and column not in MAPPED:
+        if column not in known_names and column not in MAPPED:
             raise LabError(
-                f"--map {column}=...: no column '{column}'{nearest(column, known)};"
+                f"--map {column}=...: no column '{column}'{nearest(column, known_names)};"
                 " docs/reference/metrics.md"
             )
     mapped = {
@@ -234,9 +235,9 @@ def recognise(metrics: Collection[str], step_name: str | None) -> str | None:
     counts: dict[str, int] = {}
     for program, table in tables().items():
         names = metric_names(program, {}, {})
-        known = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
-        if program != OURS and any("/" in name for name in known):
-            counts[program] = len(known) + (step_name in table.get("axes", ()))
+        known_names = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
+        if program != OURS and any("/" in name for name in known_names):
+            counts[program] = len(known_names) + (step_name in table.get("axes", ()))
     best = max(counts.values(), default=0)
     programs = [program for program, count in counts.items() if count == best]
     return programs[0] if best >= ENOUGH_NAMES and len(programs) == 1 else None

@@ -90,7 +90,7 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
     long = METRIC in head[1] and VALUE in head[1]
     step_names = spec.step_names()
-    keys = {name for key in ("arm", "seed", "run") for name in spec.names_of(key)}
+    keys = {*spec.names_of("arm"), *spec.names_of("seed"), *spec.names_of("run")}
     rows_without_step = 0
     for where, entry in chain([head], run_entries):
         name, value = first_entry(entry, step_names)
@@ -273,7 +273,7 @@ def _parquet(path: Path) -> Iterator[Entry]:
 
     try:
         with ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches(1000) for row in batch.to_pylist())
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
             yield from ((f"{path}, row {place}", row) for place, row in enumerate(rows, 1))
     except ArrowException as error:
         raise LabError(f"{path}: no Parquet file ({str(error).partition(chr(10))[0]})") from error
