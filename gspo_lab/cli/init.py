@@ -51,5 +51,6 @@ def init(
         task = OWN
         if asks:
             task = typer.prompt("task (own, or built-in: addition, chain, guess)", default=OWN)
-    print_lines(map(str, write_study(folder, model, task)))
-    typer.echo(f"next: gspo-lab plan {folder / 'study.toml'}")
+    paths = write_study(folder, model, task)
+    print_lines(map(str, paths))
+    typer.echo(f"next: gspo-lab plan {paths[0]}")

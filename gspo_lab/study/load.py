@@ -198,11 +198,15 @@ def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
 
 
 def study_file(path: Path) -> Path:
-    """The file of a study that is named by its path, or by its name here or in studies/."""
-    if path.suffix == "" and not path.is_file():
-        for candidate in (path.with_suffix(".toml"), Path("studies") / f"{path.name}.toml"):
-            if candidate.is_file():
-                return candidate
+    """The file of a study that is named by its path, by its name here or in studies/, or by the
+    folder that `gspo-lab init` wrote.
+    """
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    file = f"{path.name}.toml"
+    for candidate in (path.with_name(file), Path("studies") / file, path / file):
+        if candidate.is_file():
+            return candidate
     return path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import require_known
+from gspo_lab.study.load import fits_as_name
 from gspo_lab.study.schema import BUILT_IN_MODELS
 from gspo_lab.tasks import BENCHMARKS, TASKS
 
@@ -28,7 +29,8 @@ LARGEST = 24
 
 
 def write_study(folder: Path, model: str, task: str) -> list[Path]:
-    """Write the files of a study into a folder, which may exist; returns their paths.
+    """Write the files of a study into a folder, which may exist; returns their paths, the study's
+    first. It is named after the folder, or `study` where a study cannot have that name.
 
     The quickstart is written beside them. A path of a model starts in the working directory.
     LabError for an unknown task, or if a file of these names is there already.
@@ -37,10 +39,13 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     own = task == OWN
     if model not in BUILT_IN_MODELS and Path(model).expanduser().is_dir():
         model = os.path.relpath(Path(model).expanduser(), folder)
+    name = folder.resolve().name
+    file = f"{name}.toml" if fits_as_name(name) else "study.toml"
     texts = {
-        "study.toml": (TEMPLATES / "study.toml")
+        file: (TEMPLATES / "study.toml")
         .read_text(encoding="utf-8")
         .format(
+            file=file,
             model=json.dumps(model),
             task=OWN_TASK if own else f"name = {json.dumps(task)}\n",
             warm_start=WARM_START if model in BUILT_IN_MODELS else "",
@@ -50,13 +55,13 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     if own:
         texts["grader.py"] = (TEMPLATES / "grader.py").read_text(encoding="utf-8")
         texts["problems.jsonl"] = "".join(map(_problem, product(range(LARGEST), repeat=2)))
-    existing = [name for name in texts if (folder / name).exists()]
+    existing = [file for file in texts if (folder / file).exists()]
     if existing:
         raise LabError(f"{folder / existing[0]} exists: name another folder, gspo-lab init FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return [folder / file for file in texts]
 
 
 def _problem(numbers: tuple[int, int]) -> str:

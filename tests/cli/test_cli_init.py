@@ -17,12 +17,10 @@ def test_the_study_that_init_writes_is_planned_and_run(
     monkeypatch.chdir(tmp_path)
     written = gspo_lab("init", "mine", "--model", "tiny-qwen3", "--task", "own")
     assert written.code == 0, written.err
-    assert "next: gspo-lab plan mine/study.toml" in written.out
-    ran = gspo_lab(
-        "run", "mine/study", "--steps", "2", "--seeds", "1", "--set", "warm_start.steps=5"
-    )
+    assert "next: gspo-lab plan mine/mine.toml" in written.out
+    ran = gspo_lab("run", "mine", "--steps", "2", "--seeds", "1", "--set", "warm_start.steps=5")
     assert ran.code == 0, ran.err
-    assert Path("reports/study.html").is_file()
+    assert Path("reports/mine.html").is_file()
 
 
 @pytest.mark.parametrize("task", ["own", "addition", "my_grader.py:grade"])
@@ -33,7 +31,7 @@ def test_init_writes_a_valid_study_for_every_kind_of_model_and_task(
     monkeypatch.chdir(tmp_path)
     Path("trained").mkdir()
     write_study(Path("a/b"), model, task)
-    study = load_study(Path("a/b/study.toml"))
+    study = load_study(Path("a/b/b.toml"))
     settings = study.arms["gspo"].settings
     assert settings.task.name == ("grader.py:grade" if task == "own" else task)
     assert settings.model == ("../../trained" if model == "trained" else model)
@@ -48,7 +46,7 @@ def test_init_keeps_files_that_are_there_and_names_unknown_tasks(
     refused = gspo_lab("init", ".")
     assert refused.code == 2
     assert "problems.jsonl exists" in refused.err
-    assert not Path("study.toml").exists()
+    assert not list(Path().glob("*.toml"))
     unknown = gspo_lab("init", "b", "--task", "aditon")
     assert unknown.code == 2
     assert "did you mean 'addition'" in unknown.err

@@ -2,6 +2,8 @@
 own name.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +11,7 @@ from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few
+from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few, first_entry, parse_number
 from gspo_lab.exchange.importers.config import comparable_settings
 from gspo_lab.exchange.importers.metric_buffer import MetricBuffer, Number, as_number
 from gspo_lab.exchange.importers.metric_names import (
@@ -30,6 +32,11 @@ AVERAGED = -1
 MOST = 2**53
 """From this value on floats cannot represent every whole number."""
 REWARD = "training reward"
+PROMPTS = "prompt_digest"
+PROMPT_NAMES = ("prompts_digest", "prompt_hash", "prompts", "prompt")
+"""Usual names of a row's prompts, or of their digest."""
+COUNTS = ("prompts", "prompt")
+"""Those of them that are a number of prompts where they hold a number."""
 SUMMARY = "train_runtime"
 """A metric of the last row of a transformers trainer, which holds totals of the whole run."""
 
@@ -74,6 +81,9 @@ class Conversion:
         """The number of steps, counted from the program's first."""
         self._spec = spec
         self._at_end = at_end
+        self._prompts: dict[int, bytes] = {}
+        """Per step the sha256 of the prompts that its row names."""
+        self._stream = b""
         self._buffer = self._read_rows()
         public, count = public_settings({**log.settings, **(config or {})})
         self.secrets = count + len(self._buffer.left_out if self._buffer else ())
@@ -102,11 +112,20 @@ class Conversion:
             if entries.get(SUMMARY) not in (None, ""):
                 self.log.notes.append("the summary of the whole run, its last row, is left out")
             else:
-                buffer.add(step, entries)
+                buffer.add(step, self._without_prompts(step, entries))
         if empty and self.log.answers:
             return None
         buffer.finish()
         return buffer
+
+    def _without_prompts(self, step: int, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A row without its prompts or their digest, which `_prompts` keeps as a digest."""
+        name, prompts = first_entry(entries, self._spec.names_of(PROMPTS, *PROMPT_NAMES))
+        is_count = name in COUNTS and parse_number(prompts) is not None
+        if not name or is_count:
+            return entries
+        self._prompts[step] = hashlib.sha256(json.dumps(prompts).encode()).digest()
+        return {key: value for key, value in entries.items() if key != name}
 
     def _names(self) -> MetricNames:
         """The names of the program that wrote the log, recognised by them if nothing states it."""
@@ -218,7 +237,9 @@ class Conversion:
         if row.trained and place >= 0:
             self._interval = max(self._interval, place + 1 - self.steps)
             self.steps = place + 1
-            yield StepRecord(step=place, **self._typed(step, row.step))
+            yield StepRecord(
+                step=place, prompt_digest=self._digest(step), **self._typed(step, row.step)
+            )
         # A score is measured after the step's updates: one more than the step of a program that
         # counts from 0.
         steps_done = step + 1 if self.names.counts_from == 0 else step
@@ -226,6 +247,14 @@ class Conversion:
             self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
             self.evaluated.setdefault(bench, set()).add(steps_done)
             yield ScoreRecord(step=steps_done, bench=bench, score=score)
+
+    def _digest(self, step: int) -> str | None:
+        """The digest of the prompts of all rows up to and with this step's; None without any."""
+        prompts = self._prompts.get(step)
+        if prompts is None:
+            return None
+        self._stream = hashlib.sha256(self._stream + prompts).digest()
+        return self._stream.hex()
 
     def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """The values in their columns' types. LabError for a count that is not a whole number."""

@@ -27,7 +27,17 @@ from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
 TABLE = Path(__file__).with_name("names.toml")
-MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
+MAPPED = (
+    "step",
+    "arm",
+    "seed",
+    "run",
+    "problem",
+    "correct",
+    "sample",
+    "bench",
+    "prompt_digest",
+)
 """Keys of `--map` that are not columns."""
 OURS = "gspo-lab"
 COMMON = "common"

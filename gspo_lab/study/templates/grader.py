@@ -1,4 +1,4 @@
-"""The reward of study.toml: what an answer to a problem of problems.jsonl earns."""
+"""The reward: what an answer to a problem of problems.jsonl earns."""
 
 
 def grade(problem, answer):
