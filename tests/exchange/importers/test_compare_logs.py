@@ -36,6 +36,7 @@ def test_one_run_an_arm_gives_a_page_and_no_verdict() -> None:
 
 
 def test_seeds_are_the_runs_order_or_stand_in_the_path() -> None:
+    Path("out").mkdir()
     for seed in (2, 3, 10):
         for arm in ("grpo", "gspo"):
             scores(Path(f"out/{arm}-{seed}.csv"), 0.5 + seed / 100 + (arm == "gspo") / 10)

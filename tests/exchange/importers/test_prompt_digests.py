@@ -34,7 +34,7 @@ OTHER = [["1+1=", "2+2="], ["3+4="], ["4+4="]]
     ("other", "state", "said"),
     [
         (STREAM, Match.EQUAL, "the same prompts in the same order over 3 steps"),
-        (OTHER, Match.UNDECLARED, "the streams of prompts part at step 1"),
+        (OTHER, Match.UNDECLARED, "the streams of prompts part at step 2"),
     ],
 )
 def test_texts_of_prompts_are_compared_by_their_digest_and_not_stored(
