@@ -2,7 +2,6 @@
 
 import json
 import os
-from itertools import product
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
@@ -53,8 +52,8 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
         "quickstart.toml": (TEMPLATES / "quickstart.toml").read_text(encoding="utf-8"),
     }
     if own:
-        texts["grader.py"] = (TEMPLATES / "grader.py").read_text(encoding="utf-8")
-        texts["problems.jsonl"] = "".join(map(_problem, product(range(LARGEST), repeat=2)))
+        texts["grader.py"] = (TEMPLATES / "grader.txt").read_text(encoding="utf-8")
+        texts["problems.jsonl"] = _problems()
     existing = [file for file in texts if (folder / file).exists()]
     if existing:
         raise LabError(f"{folder / existing[0]} exists: name another folder, gspo-lab init FOLDER")
@@ -64,14 +63,17 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     return [folder / file for file in texts]
 
 
-def _problem(numbers: tuple[int, int]) -> str:
-    """A line of problems.jsonl."""
-    left, right = numbers
-    answer = str(max(numbers))
-    problem = {
-        "id": f"{left}-{right}",
-        "prompt": f"Which is larger, {left} or {right}? Answer with the number only.\n",
-        "reference": answer,
-        "demonstration": f"{answer}\n",
-    }
-    return json.dumps(problem) + "\n"
+def _problems() -> str:
+    """The lines of problems.jsonl: which of two numbers is larger."""
+    lines = []
+    for left in range(LARGEST):
+        for right in range(LARGEST):
+            answer = str(max(left, right))
+            problem = {
+                "id": f"{left}-{right}",
+                "prompt": f"Which is larger, {left} or {right}? Answer with the number only.\n",
+                "reference": answer,
+                "demonstration": f"{answer}\n",
+            }
+            lines.append(json.dumps(problem) + "\n")
+    return "".join(lines)

@@ -137,7 +137,10 @@ class MetricBuffer:
         self._write()
         if self._top < 0:
             texts = f"; {few(sorted(self._texts))} hold text" if self._texts else ""
-            raise LabError(f"{self._where}: no step in it has a number{texts}; nothing to import")
+            raise LabError(
+                f"{self._where}: it has no number to import: steps, seeds, and names that look like"
+                f" secrets or begin with '_' are left out{texts}"
+            )
         if not self._finite:
             raise LabError(
                 f"{self._where}: every number in it is NaN or infinite; nothing to import"

@@ -246,8 +246,10 @@ def recognise(metrics: Collection[str], step_name: str | None) -> str | None:
     for program, table in tables().items():
         names = metric_names(program, {}, {})
         known_names = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
+        if step_name in table.get("axes", ()):
+            known_names.append(step_name or "")
         if program != OURS and any("/" in name for name in known_names):
-            counts[program] = len(known_names) + (step_name in table.get("axes", ()))
+            counts[program] = len(known_names)
     best = max(counts.values(), default=0)
     programs = [program for program, count in counts.items() if count == best]
     return programs[0] if best >= ENOUGH_NAMES and len(programs) == 1 else None

@@ -40,6 +40,8 @@ CORRECT = {"true": 1, "yes": 1, "false": 0, "no": 0}
 LONGEST = 1 << 24
 """Longest line of a log, in characters."""
 MOST_COLUMNS = 5_000
+UNNAMED = ("_", "Unnamed: ")
+"""Beginnings of columns that are no metrics: W&B's own, and the index that pandas writes."""
 DELIMITERS = (",", ";", "\t")
 DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+(?:[eE][+-]?\d+)?\s*")
 
@@ -110,7 +112,10 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
                 {
                     key: entry[key]
                     for key in entry
-                    if key not in keys and key not in step_names and key[:1] != "_"
+                    if key
+                    and key not in keys
+                    and key not in step_names
+                    and not key.startswith(UNNAMED)
                 },
             )
 

@@ -48,7 +48,7 @@ def test_no_figure_and_no_claim_subtracts_sums_of_different_functions(
 ) -> None:
     page = page_of(tmp_path, other)
     assert ("m-reward-difference" in page.html) is not differ
-    assert ("plain, mean training reward" in page.html) is not differ
+    assert ("mean training reward:" in page.html) is not differ
     assert ("sums of different functions: their levels are not compared" in page.html) is differ
     assert ("rewards are sums of different functions" in page.json) is differ
 
