@@ -36,9 +36,10 @@ def init(
         ),
     ] = None,
 ) -> None:
-    """Write a study of your own that runs: study file, problems, grader, and the quickstart.
+    """Write a study of your own that runs.
 
-    In a terminal it asks for the model and the task.
+    Its files are the study with comments, problems, a grader, and the quickstart. In a terminal it
+    asks for the model and the task.
     """
     from gspo_lab.study.new_study import OWN, write_study
 

@@ -35,7 +35,7 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     LabError for an unknown task, or if a file of these names is there already.
     """
     require_known("task", task, {OWN: "", **TASKS, **BENCHMARKS})
-    own = task == OWN
+    has_files = task == OWN
     if model not in BUILT_IN_MODELS and Path(model).expanduser().is_dir():
         model = os.path.relpath(Path(model).expanduser(), folder)
     name = folder.resolve().name
@@ -46,12 +46,12 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
         .format(
             file=file,
             model=json.dumps(model),
-            task=OWN_TASK if own else f"name = {json.dumps(task)}\n",
+            task=OWN_TASK if has_files else f"name = {json.dumps(task)}\n",
             warm_start=WARM_START if model in BUILT_IN_MODELS else "",
         ),
         "quickstart.toml": (TEMPLATES / "quickstart.toml").read_text(encoding="utf-8"),
     }
-    if own:
+    if has_files:
         texts["grader.py"] = (TEMPLATES / "grader.txt").read_text(encoding="utf-8")
         texts["problems.jsonl"] = _problems()
     existing = [file for file in texts if (folder / file).exists()]
@@ -66,12 +66,12 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
 def _problems() -> str:
     """The lines of problems.jsonl: which of two numbers is larger."""
     lines = []
-    for left in range(LARGEST):
-        for right in range(LARGEST):
-            answer = str(max(left, right))
+    for number in range(LARGEST):
+        for other in range(LARGEST):
+            answer = str(max(number, other))
             problem = {
-                "id": f"{left}-{right}",
-                "prompt": f"Which is larger, {left} or {right}? Answer with the number only.\n",
+                "id": f"{number}-{other}",
+                "prompt": f"Which is larger, {number} or {other}? Answer with the number only.\n",
                 "reference": answer,
                 "demonstration": f"{answer}\n",
             }

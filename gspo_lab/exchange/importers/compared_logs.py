@@ -94,8 +94,8 @@ def import_compared(
             }
             specs.append(parse_run_spec(options, f"compare {arm}"))
     objectives = {arm: {"objective": arm} for arm in logs if arm in PRESETS}
-    stated = parse_stated_study({"arm": objectives} if objectives else {}, study, "compare")
-    return import_runs(runs, stated, specs)
+    statement = parse_stated_study({"arm": objectives} if objectives else {}, study, "compare")
+    return import_runs(runs, statement, specs)
 
 
 def _numbered(paths: Sequence[str]) -> Iterator[tuple[str, int | None, Path]]:
