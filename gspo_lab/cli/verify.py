@@ -183,6 +183,7 @@ def _compare_logs(
     runs: Path,
 ) -> None:
     """Import logs into a study of their own, replacing an earlier comparison, and report it."""
+    from gspo_lab.analysis.diagnosis.log import guess_source
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.stats.power import seeds_needed
     from gspo_lab.exchange.importers.build_declaration import existing_import
@@ -196,7 +197,12 @@ def _compare_logs(
     archived = archive(runs / name, runs, name) if earlier.arms else None
     try:
         imported = import_compared(
-            runs, name, logs, source=source, logged_by=logged_by, scores=scores
+            runs,
+            name,
+            logs,
+            lambda log: source or guess_source(log),
+            logged_by=logged_by,
+            scores=scores,
         )
     except BaseException:
         if archived is not None:

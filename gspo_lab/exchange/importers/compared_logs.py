@@ -1,29 +1,16 @@
 """Logs named by arm, `grpo=LOG... gspo=LOG...`, as one import."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.importers import Imported, import_runs, parse_run_spec, parse_stated_study
 from gspo_lab.exchange.importers.base import RunSpec
 from gspo_lab.exchange.importers.run_specs import HOLES
-from gspo_lab.exchange.importers.tables import column_names
 from gspo_lab.training.objectives.presets import PRESETS
 
 NO_LOG = "=LOG: name a log of this arm, as in grpo=out/grpo-s0 gspo=out/gspo-s0"
-KINDS = {
-    "trainer_state.json": "trl",
-    "**/checkpoint-*/trainer_state.json": "trl",
-    "**/run-*.wandb": "wandb",
-    "**/*tfevents*": "tensorboard",
-    "*.json": "trl",
-    "*.jsonl": "jsonl",
-    "*.tsv": "csv",
-    "*.parquet": "parquet",
-    "*.db": "trackio",
-}
-"""Pattern of a file, or of a file in a folder -> the source that reads it."""
 
 
 def logs_by_arm(words: Sequence[str]) -> dict[str, list[str]]:
@@ -46,46 +33,25 @@ def logs_by_arm(words: Sequence[str]) -> dict[str, list[str]]:
     return logs
 
 
-def guess_source(path: Path) -> str:
-    """The source that reads a log, by its name and its first characters. LabError otherwise."""
-    for pattern, source in KINDS.items():
-        fits = any(path.glob(pattern)) if path.is_dir() else path.match(pattern)
-        if fits:
-            return _verl_or(source, path)
-    if path.is_dir():
-        raise LabError(f"{path}: no log in this folder is known; name its kind: --source")
-    if not path.is_file():
-        raise LabError(f"{path}: no such file or folder")
-    if path.suffix.lower() == ".csv":
-        return "wandb" if "_step" in column_names(path) else "csv"
-    return "verl"
-
-
-def _verl_or(source: str, path: Path) -> str:
-    """verl for JSON Lines whose objects hold their numbers under "data"."""
-    if source != "jsonl":
-        return source
-    return "verl" if any(name.startswith("data.") for name in column_names(path)) else source
-
-
 def import_compared(
     runs: Path,
     study: str,
     logs: dict[str, list[str]],
+    source_of: Callable[[Path], str],
     *,
-    source: str | None = None,
     logged_by: str | None = None,
     scores: dict[str, str] | None = None,
 ) -> Imported:
     """Import the logs into a study. An arm with a preset's name has that objective.
 
-    A path's `{seed}` is the run's seed; other runs of an arm are numbered in their order.
+    `source_of` names the source that reads a log. A path's `{seed}` is the run's seed; other runs
+    of an arm are numbered in their order.
     """
     specs: list[RunSpec] = []
     for arm, paths in logs.items():
         for path, seed, example in _numbered(paths):
             options: dict[str, object] = {
-                "source": source or guess_source(example),
+                "source": source_of(example),
                 "path": path,
                 "arm": arm,
                 "seed": seed,

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from calling import Said, gspo_lab
-from logs import csv_of, json_lines, trainer_state, trl_rows
+from logs import csv_of, trainer_state, trl_rows
 
-from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.compared_logs import guess_source, logs_by_arm
+from gspo_lab.exchange.importers.compared_logs import logs_by_arm
 
 
 @pytest.fixture(autouse=True)
@@ -88,26 +87,3 @@ def test_what_is_missing_is_one_line(words: tuple[str, ...], told: str) -> None:
 def test_arms_take_the_words_behind_them() -> None:
     assert logs_by_arm(["a=x", "y", "b=out/k=1/z"]) == {"a": ["x", "y"], "b": ["out/k=1/z"]}
     assert logs_by_arm(["a=x", "out/k=1", "b=z"])["a"] == ["x", "out/k=1"]
-
-
-def test_the_kind_of_a_log_is_recognised() -> None:
-    csv_of(Path("history.csv"), "_step,train/loss", "1,0.5")
-    json_lines(Path("verl.jsonl"), [{"step": 1, "data": {"critic/score/mean": 0.5}}])
-    json_lines(Path("rows.jsonl"), [{"step": 1, "reward": 0.5}])
-    Path("console.log").write_text("step:1 - critic/score/mean:0.5\n")
-    Path("tb").mkdir()
-    Path("tb/events.out.tfevents.1").touch()
-    Path("wandb/offline-run-1").mkdir(parents=True)
-    Path("wandb/offline-run-1/run-1.wandb").touch()
-    kinds = {
-        "history.csv": "wandb",
-        "verl.jsonl": "verl",
-        "rows.jsonl": "jsonl",
-        "console.log": "verl",
-        "tb": "tensorboard",
-        "wandb/offline-run-1": "wandb",
-    }
-    assert {name: guess_source(Path(name)) for name in kinds} == kinds
-    Path("empty").mkdir()
-    with pytest.raises(LabError, match="name its kind: --source"):
-        guess_source(Path("empty"))
