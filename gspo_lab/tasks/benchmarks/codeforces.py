@@ -126,12 +126,12 @@ class Codeforces(ProgramBenchmark):
         error = self.fault(problem)
         return super().grade(problem, answer) if error is None else Grade(None, None, error=error)
 
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
         judged = self._asked[problem.id]
         cases = self._cases(problem)
         opened = sandbox(self.unsafe)
-        program = Program(stated)
+        program = Program(extracted)
         full = self._full.get(problem.id)
         if isinstance(full, tuple):
             return grade_checked(
@@ -243,7 +243,7 @@ def _case(where: str, test: Any) -> Case:
 
 def _prompt(row: DatasetRow) -> str:
     """The statement under its usual headings, and what the program must be."""
-    parts = [
+    paragraphs = [
         (
             "You are an expert in programming contests. Solve the problem below with a program in"
             " Python 3 that reads standard input, writes standard output and keeps within the"
@@ -252,13 +252,13 @@ def _prompt(row: DatasetRow) -> str:
         f"# {row.get('title') or row['id']}",
         f"Time limit: {row['time_limit']:g} s. Memory limit: {row['memory_limit']:g} MB.",
     ]
-    parts += [
+    paragraphs += [
         f"## {head}\n{row[key]}" if head else row[key] for key, head in SECTIONS if row.get(key)
     ]
     for example in row.get("examples") or []:
-        parts.append(
+        paragraphs.append(
             f"## Example\nInput:\n```\n{example['input']}\n```\nOutput:\n```\n{example['output']}\n```"  # noqa: E501
         )
     if row.get("note"):
-        parts.append(f"## Note\n{row['note']}")
-    return "\n\n".join(parts) + "\n"
+        paragraphs.append(f"## Note\n{row['note']}")
+    return "\n\n".join(paragraphs) + "\n"

@@ -38,12 +38,12 @@ class BenchmarkOverrides:
     plain: bool = False
 
     def __post_init__(self) -> None:
-        whole = {
+        counts = {
             "--samples": self.samples,
             "--max-tokens": self.max_tokens,
             "--limit": self.problems,
         }
-        for option, count in whole.items():
+        for option, count in counts.items():
             if count is not None and count < 1:
                 raise LabError(f"{option} {count}: must be a whole number from 1 up")
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
@@ -109,10 +109,10 @@ class Bench:
 
         `aime24-k32-t0.6-p0.95-m38912-1b2c3d4e`.
         """
-        how = self.sampling
+        sampling = self.sampling
         part = f"-n{len(self.problems)}" if len(self.problems) < self.available else ""
         return (
-            f"{self.name}{part}-k{self.samples}-t{how.temperature:g}-p{how.top_p:g}-m{how.max_tokens}"
+            f"{self.name}{part}-k{self.samples}-t{sampling.temperature:g}-p{sampling.top_p:g}-m{sampling.max_tokens}"
             f"-{digest(self.protocol)[:8]}"
         )
 

@@ -96,14 +96,14 @@ def modules(*, compiled: bool) -> list[str]:
     Where the interpreter there is of this version they can be `compiled` here, which saves it a
     tenth of its start.
     """
-    parts = []
+    arguments = []
     for name in MODULES:
         text = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8")
         code = binascii.b2a_base64(
             marshal.dumps(compile(text, name, "exec")), newline=False
         ).decode()
-        parts += [name, code if compiled else text]
-    return parts
+        arguments += [name, code if compiled else text]
+    return arguments
 
 
 def sealed(content: bytes) -> int:
@@ -209,12 +209,12 @@ class IsolatedProcess:
     def start(self) -> None:
         """Raises SandboxFailed, with the tools' own words, if the sandbox does not come up."""
         stdin = sealed(supervisor_config(self.program, self.limits, self.isolation, self.uid))
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control, sandbox_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.complaints = os.fdopen(os.memfd_create("complaints", os.MFD_CLOEXEC), "w+b")
         command = [
             *self.isolation.command(BOOT, self.uid, self.limits),
             *modules(compiled=same_version(self.isolation.python)),
-            str(theirs.fileno()),
+            str(sandbox_end.fileno()),
         ]
         try:
             self.process = subprocess.Popen(
@@ -224,13 +224,13 @@ class IsolatedProcess:
                 stderr=self.complaints,
                 cwd="/",
                 env=ENVIRONMENT,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[sandbox_end.fileno()],
                 start_new_session=True,  # Ctrl-C at a terminal is the lab's to answer
             )
         except OSError as error:
             raise SandboxFailed(f"{command[0]}: {error.strerror}") from error
         finally:
-            theirs.close()
+            sandbox_end.close()
             os.close(stdin)
         self.room = memory_available()
         self.control.settimeout(START_SECONDS)
@@ -253,22 +253,22 @@ class IsolatedProcess:
         pipes = [
             os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3 if self.program.function else 2)
         ]
-        theirs = [stdin]
+        descriptors = [stdin]
         for _, end in pipes:
             os.set_blocking(end, True)
             if self.uid is not None:
                 os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
-            theirs.append(end)
+            descriptors.append(end)
         reading = PipeReader({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
         kills = oom_kills()
         self.held = 0
         began = time.monotonic()
         try:
-            socket.send_fds(self.control, [b"test"], theirs)
+            socket.send_fds(self.control, [b"test"], descriptors)
         except OSError:
             pass  # the sandbox is gone, which the wait finds out
         finally:
-            for end in theirs:
+            for end in descriptors:
                 os.close(end)
         try:
             report = self.wait(reading, began + LEEWAY * self.limits.seconds + GRACE)
@@ -290,8 +290,8 @@ class IsolatedProcess:
         for end in reading.taken:
             poll.register(end, select.POLLIN)
         stopped = False
-        while (left := deadline - time.monotonic()) > 0:
-            for end, _ in poll.poll(1000 * left):
+        while (remaining := deadline - time.monotonic()) > 0:
+            for end, _ in poll.poll(1000 * remaining):
                 if end == self.control.fileno():
                     with contextlib.suppress(ConnectionResetError):
                         report = json.loads(self.control.recv(CHUNK) or "null")
@@ -372,9 +372,9 @@ class IsolatedProcess:
         )
         return TestOutcome(outcome, retry, clean=report["clean"] and not reading.too_much)
 
-    def exhausts(self, held: int) -> bool:
+    def exhausts(self, memory: int) -> bool:
         """Whether a test that held so much exhausts its memory, or the machine's."""
-        return held > max(min(self.limits.memory_bytes, self.room) / 2, SURELY_OWN)
+        return memory > max(min(self.limits.memory_bytes, self.room) / 2, SURELY_OWN)
 
     def close(self) -> None:
         """End all that lives in the sandbox, and close what it holds open."""
@@ -419,7 +419,7 @@ class PipeReader:
 
     def drain(self, end: int) -> bool:
         """Takes what the pipe holds now; False when every writer has closed it."""
-        taken = self.taken[end]
+        content = self.taken[end]
         while True:
             try:
                 chunk = os.read(end, CHUNK)
@@ -427,8 +427,8 @@ class PipeReader:
                 return True
             if not chunk:
                 return False
-            room = self.most - len(taken)
-            taken += chunk[:room]
+            room = self.most - len(content)
+            content += chunk[:room]
             if len(chunk) > room:
                 self.too_much = True
                 return True

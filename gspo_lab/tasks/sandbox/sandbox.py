@@ -144,22 +144,24 @@ class Sandbox:
         """
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
-        first = SandboxSlot.claim_one()
+        first_slot = SandboxSlot.claim_one()
         lack = missing()
         refused: list[str] = []
         for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
             for python in pythons():
                 isolation = Isolation(python, numpy_for(python), isolated)
                 try:
-                    probe(isolation, first.uid)
+                    probe(isolation, first_slot.uid)
                 except (SandboxFailed, LabError) as failure:
                     refused.append(
                         f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}"
                     )
                     continue
                 count = slots or cores()
-                return cls(isolation, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
-        first.release()
+                return cls(
+                    isolation, [first_slot, *(SandboxSlot.claim_one() for _ in range(count - 1))]
+                )
+        first_slot.release()
         why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(
             f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed."

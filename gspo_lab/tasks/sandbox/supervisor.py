@@ -143,8 +143,8 @@ class Waits:
     slept.
     """
 
-    def __init__(self, first: int) -> None:
-        self.first = first
+    def __init__(self, first_thread: int) -> None:
+        self.first = first_thread
         self.queued: dict[int, float] = {}
         """Seconds by thread for which it was ready to run and no core was free; 0 where the kernel
         does not say.
@@ -214,10 +214,10 @@ class Waits:
 def bytes_of_socket() -> int:
     """What the kernel may hold for one socket of a pair, which is on no process's account."""
     pair = _socket.socketpair()
-    held = pair[0].getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
+    buffer_bytes = pair[0].getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
     for end in pair:
         end.close()
-    return 2 * held
+    return 2 * buffer_bytes
 
 
 def sockets() -> int:
@@ -346,17 +346,17 @@ class Supervisor:
         """The limit that the program is beyond, in a word; None where it is within all."""
         if sum(process.seconds for process in those) > self.orders["seconds"]:
             return "cpu"
-        held = sum(max(bytes_of(process.pid, self.kinds) - self.baseline, 0) for process in those)
+        memory = sum(max(bytes_of(process.pid, self.kinds) - self.baseline, 0) for process in those)
         if self.socket_bytes:
-            held += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
+            memory += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
         if self.orders["shared"]:
             room = os.statvfs(self.orders["shared"])
-            held += (room.f_blocks - room.f_bfree) * room.f_frsize
-        self.most = max(self.most, held)
+            memory += (room.f_blocks - room.f_bfree) * room.f_frsize
+        self.most = max(self.most, memory)
         if self.most > 1.2 * self.told:
             self.told = self.most
             self.send_report({"memory": self.most})
-        if held > self.orders["memory_bytes"]:
+        if memory > self.orders["memory_bytes"]:
             return "memory"
         for path in self.orders["scratch"]:
             room = os.statvfs(path)
@@ -387,12 +387,12 @@ class Supervisor:
         cpu = 0.0
         while True:
             try:
-                who, how, used = os.wait4(-1, 0)
+                who, wait_status, used = os.wait4(-1, 0)
             except ChildProcessError:
                 return status, cpu
             cpu += used.ru_utime + used.ru_stime
             if who == pid:
-                status = os.waitstatus_to_exitcode(how)
+                status = os.waitstatus_to_exitcode(wait_status)
 
     def become_the_program(self, descriptors: list[int]) -> NoReturn:
         """In the child: isolate, close all files of the sandbox and run the candidate's code.
@@ -419,9 +419,9 @@ class Supervisor:
         What this one holds already is not on the candidate's account.
         """
         with open("/proc/self/statm", "rb") as file:
-            held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            address_space = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         for name, most in self.orders["rlimits"].items():
-            most += held if name == "AS" else 0
+            most += address_space if name == "AS" else 0
             limit = getattr(resource, "RLIMIT_" + name)
             # A program may raise its stack: it lies within the address space.
             resource.setrlimit(
