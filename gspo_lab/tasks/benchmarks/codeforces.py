@@ -42,6 +42,22 @@ INTERPRETER_BYTES = 64 * MIB
 """What Python itself takes of the memory limit, which was made for compiled programs."""
 
 TESTS = ("all", "official")
+COLUMNS = (
+    "id",
+    "title",
+    "description",
+    "input_format",
+    "output_format",
+    "examples",
+    "note",
+    "rating",
+    "contest_start",
+    "time_limit",
+    "memory_limit",
+    "generated_tests",
+    "generated_checker",
+)
+"""What is kept of a row. Its tests are kept once, as `Case`."""
 SECTIONS = (("description", ""), ("input_format", "Input"), ("output_format", "Output"))
 
 
@@ -196,8 +212,9 @@ class Codeforces(ProgramBenchmark):
             seconds=seconds * self.time_factor,
             memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES,
         )
-        row = row | {"generated_checker": row.get("generated_checker") or ""}
-        return JudgedProblem(row, official, generated, limits)
+        kept_row = {column: row.get(column) for column in COLUMNS}
+        kept_row["generated_checker"] = row.get("generated_checker") or ""
+        return JudgedProblem(kept_row, official, generated, limits)
 
     def _generated_file(self, where: str, row: DatasetRow, file: DataFile) -> Path | None:
         """The contest's file of generated tests; None where the row says that there are none."""
@@ -220,7 +237,7 @@ class Codeforces(ProgramBenchmark):
         return path
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=2)
 def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
     """The generated tests of a problem, in order; LabError where they are not `count`, as its row
     says.

@@ -360,6 +360,8 @@ class LiveCodeBench(ProgramBenchmark):
     """
 
     prompt_version = "lcb/1"
+    usual_name = "livecodebench-v5-2410-2502"
+    """The release and window of the GSPO paper."""
 
     def __init__(
         self,

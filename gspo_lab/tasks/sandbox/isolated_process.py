@@ -61,6 +61,10 @@ The parent waits GRACE seconds longer for a report.
 GRACE = 10.0
 PATIENCE = 3.0
 CHUNK = 1 << 16
+LITTLE = 4096
+PAUSE_MS = 5
+"""After fewer bytes than LITTLE the pipes rest for so long: a program that writes byte by byte
+must not cost this process more time than it takes itself."""
 STDERR = 1 << 16
 """How much of a test's stderr is kept, its end; a candidate's tests may each have written all that
 they may.
@@ -73,7 +77,7 @@ SURELY_OWN = 64 * MIB
 """A test that held less when the kernel ended it for want of memory did not bring that about alone.
 """
 
-Retry = Literal["no", "beside others", "alone"]
+Retry = Literal["no", "beside others", "quiet", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,9 @@ class TestOutcome:
 
     outcome: ExecutionResult
     retry: Retry
-    """On a busy machine a test that took too long by the clock, or that lacked memory, proves
-    nothing: it runs again alone. One that was killed for no known reason runs again beside
-    others."""
+    """On a busy machine a test that took too long by the clock proves nothing: it runs again, in
+    quiet at first. One that lacked memory runs again alone. One that was killed for no known reason
+    runs again beside others."""
     clean: bool
     """It left nothing that a next test in the same sandbox could find."""
 
@@ -98,11 +102,12 @@ def modules(*, compiled: bool) -> list[str]:
     """
     arguments = []
     for name in MODULES:
-        text = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8")
-        code = binascii.b2a_base64(
-            marshal.dumps(compile(text, name, "exec")), newline=False
-        ).decode()
-        arguments += [name, code if compiled else text]
+        file = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py")
+        code = file.read_text(encoding="utf-8")
+        if compiled:
+            bytecode = marshal.dumps(compile(code, name, "exec"))
+            code = binascii.b2a_base64(bytecode, newline=False).decode()
+        arguments += [name, code]
     return arguments
 
 
@@ -144,6 +149,7 @@ def supervisor_config(
             "NPROC": limits.processes + (0 if own_process_limit else threads_of_user()),
             "NOFILE": 256,
             "STACK": min(stack, limits.memory_bytes),
+            "SIGPENDING": 256,  # timers and queued signals hold the kernel's memory
             "CORE": 0,
             "MEMLOCK": 0,
         },
@@ -242,9 +248,8 @@ class IsolatedProcess:
             self.end()
             self.complaints.seek(0)
             words = self.complaints.read().decode(errors="replace").strip().splitlines()
-            raise SandboxFailed(
-                f"{command[0]} did not start: {words[-1] if words else 'no reason given'}"
-            )
+            reason = words[-1] if words else "no reason given"
+            raise SandboxFailed(f"{command[0]} did not start: {reason}")
 
     def tested(self, content: bytes) -> TestOutcome:
         """One test in the process tree that is there."""
@@ -275,7 +280,7 @@ class IsolatedProcess:
             wall = time.monotonic() - began
             if report is None:
                 self.end()
-            for end in list(reading.taken):
+            for end in list(reading.content):
                 reading.drain(end)
         finally:
             for end, _ in pipes:
@@ -285,12 +290,15 @@ class IsolatedProcess:
     def wait(self, reading: "PipeReader", deadline: float) -> dict[str, Any] | None:
         """The sandbox's report on the test; None if it ended or does not answer."""
         assert self.control is not None
+        control = select.poll()
+        control.register(self.control, select.POLLIN)
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
-        for end in reading.taken:
+        for end in reading.content:
             poll.register(end, select.POLLIN)
         stopped = False
         while (remaining := deadline - time.monotonic()) > 0:
+            total_before = reading.total
             for end, _ in poll.poll(1000 * remaining):
                 if end == self.control.fileno():
                     with contextlib.suppress(ConnectionResetError):
@@ -306,6 +314,8 @@ class IsolatedProcess:
                 stopped = True
                 with contextlib.suppress(OSError):
                     self.control.send(b"stop")
+            if 0 < reading.total - total_before < LITTLE:
+                control.poll(PAUSE_MS)
         return None
 
     def judged(
@@ -316,7 +326,7 @@ class IsolatedProcess:
 
         `kills` is how many processes the kernel had ended for want of memory when the test began.
         """
-        stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
+        stdout, stderr, *result = map(bytes, reading.content.values())
         if report is None:
             # The kernel may have ended a process for want of memory; it may also not say.
             by_itself = (kills is None or oom_kills() != kills) and self.exhausts(self.held)
@@ -341,7 +351,7 @@ class IsolatedProcess:
             full_pipes = max(len(stdout), len(stderr)) // PIPE
             waited = full_pipes * FULL_PIPE_SECONDS > self.limits.seconds / 10
             if not spent and (waited or not report["asleep"]):
-                retry = "alone"
+                retry = "quiet"
         elif status == 0:
             ending = "finished"
         elif status == -signal.SIGKILL:
@@ -413,13 +423,15 @@ class IsolatedProcess:
 class PipeReader:
     """What came through the pipes so far, none beyond `most` bytes."""
 
-    taken: dict[int, bytearray]
+    content: dict[int, bytearray]
     most: int
     too_much: bool = False
+    total: int = 0
+    """The bytes that were read, with those beyond `most`."""
 
     def drain(self, end: int) -> bool:
         """Takes what the pipe holds now; False when every writer has closed it."""
-        content = self.taken[end]
+        content = self.content[end]
         while True:
             try:
                 chunk = os.read(end, CHUNK)
@@ -427,6 +439,7 @@ class PipeReader:
                 return True
             if not chunk:
                 return False
+            self.total += len(chunk)
             room = self.most - len(content)
             content += chunk[:room]
             if len(chunk) > room:

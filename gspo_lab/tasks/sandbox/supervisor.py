@@ -41,6 +41,10 @@ from gspo_lab.tasks.sandbox.candidate import prelude, run, share_memory_by_files
 
 RESULT = 3
 CONTROL = 9
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MAPPING_BYTES = 256
+MOST_MAPPINGS = 65_530
+"""What the kernel holds for one mapping of memory, and how many mappings it lets a process have."""
 TICK_MS = 20
 MANY_FILES = 4096
 FEW_SOCKETS = 16
@@ -105,15 +109,27 @@ def processes() -> dict[int, ProcStat]:
     return running
 
 
-def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
-    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status; 0 if it
-    has ended.
+def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> tuple[int, int]:
+    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status, and what
+    the kernel may hold for its mappings; 0 if it has ended.
+
+    Mappings are in no count that can be read here: as many are assumed as its address space has
+    room for.
     """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
         status = file.read()
-        places = [status.find(b"\n" + kind + b":") for kind in kinds]
-        return sum(int(status[place:].split(None, 2)[1]) << 10 for place in places if place >= 0)
-    return 0
+        memory = 0
+        for kind in kinds:
+            memory += field_bytes(status, kind)
+        mappings = min(field_bytes(status, b"VmSize") // PAGE, MOST_MAPPINGS)
+        return memory, mappings * MAPPING_BYTES
+    return 0, 0
+
+
+def field_bytes(status: bytes, name: bytes) -> int:
+    """A size of /proc/<pid>/status in bytes; 0 where it does not stand there."""
+    place = status.find(b"\n" + name + b":")
+    return int(status[place:].split(None, 2)[1]) << 10 if place >= 0 else 0
 
 
 def descendants() -> list[ProcStat]:
@@ -246,23 +262,28 @@ class Supervisor:
         self.most = 0
         self.told = 0
         self.asleep = False  # of one test: bytes seen at once, whether it slept too long
-        self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"RssShmem")
-        if orders["shared"]:
-            self.kinds = self.kinds[
-                :2
-            ]  # what is shared counts where it lies, whoever has it in use
+        self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"VmPTE")
+        if not orders["shared"]:
+            self.kinds += (b"RssShmem",)
+        else:
+            # what is shared counts where it lies, whoever has it in use
             share_memory_by_files(orders["shared"], imported="mmap" in orders["source"])
         self.limit()
         self.refuse_calls()
-        self.baseline = bytes_of(os.getpid(), self.kinds)  # a child shares it until it writes to it
+        self.baseline, _ = bytes_of(
+            os.getpid(), self.kinds
+        )  # a child shares it until it writes to it
         gc.collect()
         gc.freeze()
 
     def scratch(self) -> list[int]:
         """The folders' times of change, which cannot be set, and of access: any file made, any
         attribute changed and any look into them shows."""
-        folders = [os.stat(path) for path in self.orders["scratch"]]
-        return [time for folder in folders for time in (folder.st_ctime_ns, folder.st_atime_ns)]
+        times = []
+        for path in self.orders["scratch"]:
+            folder = os.stat(path)
+            times += [folder.st_ctime_ns, folder.st_atime_ns]
+        return times
 
     def serve(self) -> None:
         """Say that the sandbox is ready, then run a program for each call until the parent
@@ -346,7 +367,13 @@ class Supervisor:
         """The limit that the program is beyond, in a word; None where it is within all."""
         if sum(process.seconds for process in those) > self.orders["seconds"]:
             return "cpu"
-        memory = sum(max(bytes_of(process.pid, self.kinds) - self.baseline, 0) for process in those)
+        memory = 0
+        mappings = [0]
+        for process in those:
+            held_bytes, mapping_bytes = bytes_of(process.pid, self.kinds)
+            memory += max(held_bytes - self.baseline, 0)
+            mappings.append(mapping_bytes)
+        memory += sum(mappings) - max(mappings)  # those of one process are few
         if self.socket_bytes:
             memory += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
         if self.orders["shared"]:
@@ -454,8 +481,9 @@ def main() -> None:
         )  # if memory runs out, these go before the lab; behind bubblewrap it is so already
     if orders["uid"] is not None:
         os.setgroups([])
-        os.setresgid(*[orders["uid"]] * 3)
-        os.setresuid(*[orders["uid"]] * 3)
+        uid = orders["uid"]
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
     signal.signal(
         signal.SIGINT, signal.SIG_DFL
     )  # a signal without a handler does not reach the first process
