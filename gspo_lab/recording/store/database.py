@@ -274,8 +274,7 @@ def _create(database: "Database", table: TableSpec) -> str:
     """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in
     their key's order.
 
-    A meaning is a comment above its column, where ALTER TABLE leaves it alone and
-    `TableSpec.transform` finds it.
+    A meaning is a comment above its column, where ALTER TABLE leaves it alone.
     """
     sql = database.create_table_sql(
         table.name,
