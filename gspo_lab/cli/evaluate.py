@@ -398,8 +398,9 @@ def _show(
             known = {problem.id: rating(problem) for problem in bench.problems}
             difficulties = {problem: value for problem, value in known.items() if value is not None}
             rows[name] = scores(evidence, ids, name, difficulties)
-            for row in rows[name] if published is not None else ():
-                row["published"] = published.compared(row, bench)
+            if published is not None:
+                for row in rows[name]:
+                    row["published"] = published.compared(row, bench)
         source = Source(evidence, study or "")
         compared = {
             name: [

@@ -29,8 +29,8 @@ max_tokens = 3
 [arm.gspo]
 objective = "gspo"
 """
-ADDITION = ("eval", "--bench", "addition", "--model", "tiny-qwen3", "--limit", 8)
-ADDITION += ("--max-tokens", 2)
+MODEL = ("--model", "tiny-qwen3", "--limit", 8, "--max-tokens", 2)
+ADDITION = ("eval", "--bench", "addition", *MODEL)
 
 
 @pytest.mark.parametrize(
