@@ -31,10 +31,10 @@ from gspo_lab.recording.runfolder import RunFolder
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from gspo_lab.cli.published_score import PublishedNumber
     from gspo_lab.recording.store import Evidence
     from gspo_lab.tasks.evaluation.benchmark_spec import Bench
     from gspo_lab.tasks.evaluation.evaluation_run import EvaluatedModel
-    from gspo_lab.tasks.evaluation.published_score import PublishedNumber
 
 EXAMPLES = {
     "eval": (
@@ -152,10 +152,10 @@ def evaluate(
     Evaluates the first and last model of each run of a study, or one model, or a server. The same
     command resumes an interrupted evaluation.
     """
+    from gspo_lab.cli.published_score import PublishedNumber
     from gspo_lab.recording.store import ingest
     from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides
     from gspo_lab.tasks.evaluation.evaluated_models import model_subject, server_subject
-    from gspo_lab.tasks.evaluation.published_score import PublishedNumber
     from gspo_lab.training.models.wording import has_chat_template
 
     if model is not None and (study or run):
@@ -389,7 +389,7 @@ def _show(
     """
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.readings.answers import arms_apart
-    from gspo_lab.tasks.evaluation.published_score import sentence
+    from gspo_lab.cli.published_score import sentence
 
     with evidence_of(runs) as evidence:
         rows = {}

@@ -8,9 +8,9 @@ from asking import declared_runs, done, save_model, write_task
 from calling import gspo_lab
 
 from gspo_lab.analysis.stats.passk import checkpoint_score
+from gspo_lab.cli.published_score import PublishedNumber, sentence
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
-from gspo_lab.tasks.evaluation.published_score import PublishedNumber, sentence
 
 STUDY = """\
 question = "Does it win?"
