@@ -406,11 +406,15 @@ def _show(
         for name in benches if study is not None else ():
             compared[name] = []
             for bench_name, arm, problems, test in arms_apart(source, name):
-                row: dict[str, Any] = {"bench": bench_name, "arm": arm}
-                row["against"] = source.declaration.baseline
-                row |= {"seeds": test.seeds, "problems": problems, "difference": test.estimate}
-                row |= {"low": test.low, "high": test.high, "note": test.reason}
-                compared[name].append(row)
+                comparison: dict[str, Any] = {"bench": bench_name, "arm": arm}
+                comparison["against"] = source.declaration.baseline
+                comparison |= {
+                    "seeds": test.seeds,
+                    "problems": problems,
+                    "difference": test.estimate,
+                }
+                comparison |= {"low": test.low, "high": test.high, "note": test.reason}
+                compared[name].append(comparison)
     if json:
         protocols = {name: bench.protocol for name, bench in benches.items()}
         flat = list(chain.from_iterable(rows.values()))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -39,6 +40,11 @@ class Report:
     markdown: str
     answers: Mapping[str, AnswerView]
     """By study's label its answer, for a terminal."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of all answers."""
+        return list(chain.from_iterable(answer.lines for answer in self.answers.values()))
 
 
 def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
