@@ -1,6 +1,7 @@
 """Which arm of a study plays which role of a claim."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from gspo_lab.analysis.claims.data import mixtures
 from gspo_lab.analysis.readings import Source
@@ -39,9 +40,7 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
         play("grpo", _plain_token, pool)
     grpo = settings.get(roles.get("grpo", ""))
     for role, level in RULES:
-        play(
-            role, lambda arm, level=level: _plain_at(arm, level) and _trained_like(arm, grpo), pool
-        )
+        play(role, partial(_follows, level=level, grpo=grpo), pool)
     dumped = {name: arm.model_dump(mode="json") for name, arm in settings.items()}
     for rule in ("grpo", "gspo"):
         base = dumped.get(roles.get(rule, ""))
@@ -49,7 +48,7 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
         if base is not None:
             twins = [arm for arm in pool if alike_but(dumped[arm], base, ("routing_replay",))]
         for replay in ("rollout", "old-policy"):
-            play(f"{rule}-replay", lambda arm, replay=replay: arm.routing_replay == replay, twins)
+            play(f"{rule}-replay", partial(_replays, replay=replay), twins)
     for role, usual in USUAL:
         arm = named.get(role, roles.get(usual))
         if arm in settings:
@@ -57,11 +56,18 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
     return roles
 
 
-def _trained_like(settings: Settings, grpo: Settings | None) -> bool:
-    """Whether an arm has the model and the off-policy settings of GRPO's arm, if there is one."""
-    if grpo is None or settings.model != grpo.model:
-        return grpo is None
+def _follows(settings: Settings, level: str, grpo: Settings | None) -> bool:
+    """Whether an arm is plain at this level, with the model and the off-policy settings of GRPO's
+    arm, if there is one.
+    """
+    if not _plain_at(settings, level) or grpo is None or settings.model != grpo.model:
+        return grpo is None and _plain_at(settings, level)
     return _off_policy_settings(settings) == _off_policy_settings(grpo)
+
+
+def _replays(settings: Settings, replay: str) -> bool:
+    """Whether an arm replays the routing in this way."""
+    return settings.routing_replay == replay
 
 
 def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
