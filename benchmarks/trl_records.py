@@ -100,7 +100,7 @@ class Alternating(LabTrainer):  # type: ignore[misc]
         if self.recorded:
             super()._updated(logs)
         elif self.done == self.per_step:
-            self.course.parts.sampler.refresh()
+            self.course.components.sampler.refresh()
             self.step += 1
         if self.done == self.per_step:
             SECONDS[self.recorded].append(time.process_time() - self.began)

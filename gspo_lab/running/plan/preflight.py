@@ -54,7 +54,7 @@ def check(study: Study, *, data: bool = True) -> None:
     for arm in arms:
         _refuse_folder_elsewhere(study, arm.settings.model)
     for model in dict.fromkeys(map(study.model, arms)):
-        check_model(model, here=data)
+        check_model(model, cached=data)
         if data or model_shape(model) is None:
             check_hub(model)
         check_architecture(model)

@@ -116,7 +116,7 @@ class Child:
         words = Thread(target=self._pass_on, daemon=True)
         words.start()
         read = 0
-        rest = b""
+        unfinished = b""
         while True:
             ended = (
                 self._process.poll() is not None
@@ -126,7 +126,7 @@ class Child:
                     file.seek(read)
                     new = file.read()
                 read += len(new)
-                *lines, rest = (rest + new).split(b"\n")
+                *lines, unfinished = (unfinished + new).split(b"\n")
                 yield from (line.decode() for line in lines)
             if ended or stop():
                 break
@@ -172,9 +172,10 @@ class Child:
             )
         return Crashed(str(error), details=error.details)
 
-    def _error(self, what: str) -> LabError:
+    def _error(self, problem: str) -> LabError:
         return LabError(
-            f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last)
+            f"the child process {self._command[0]} {problem}",
+            details=("its last lines:", *self._last),
         )
 
 

@@ -43,9 +43,13 @@ def prepared(
     """What a loss makes of one whole mini-batch under the log-probs `logp_BT`, which have no
     gradient: its settings for it, and the tokens that it selects, if it does."""
 
-    def size(part: Batch, at: Common) -> float:
+    def size(part: Batch, candidate: Common) -> float:
         return abs(
-            float(surrogate(logp_BT, part, at.replace(kl_coef=0.0, entropy_coef=0.0), loss).loss)
+            float(
+                surrogate(
+                    logp_BT, part, candidate.replace(kl_coef=0.0, entropy_coef=0.0), loss
+                ).loss
+            )
         )
 
     logp_BT = single(logp_BT)
@@ -116,13 +120,13 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
     which is how verl and TRL read DAPO (2503.14476 eq. 8 has one per group); `constant` is Dr.
     GRPO's (2503.20783). A response without tokens counts as a response whose term is 0.
     """
-    how = settings.aggregation
-    if how == "token-mean":
+    aggregation = settings.aggregation
+    if aggregation == "token-mean":
         return term_BT.sum() / max(batch.tokens, 1)
-    if how == "seq-mean-token-mean":
+    if aggregation == "seq-mean-token-mean":
         mean_B1: Tensor = sequence_mean(term_BT, batch.mask_BT)
         return mean_B1[:, 0].sum() / batch.responses
-    if how == "seq-mean-token-sum":
+    if aggregation == "seq-mean-token-sum":
         return term_BT.sum() / batch.responses
     return term_BT.sum() / (batch.responses * settings.aggregation_constant)
 
