@@ -30,7 +30,7 @@ OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
 
 
-LISTS = {name: f"gspo_lab.analysis.claims.library:{name}" for name in ("LIBRARY", "UNTESTED")}
+LISTS = {name: f"gspo_lab.analysis.claims:{name}" for name in ("LIBRARY", "UNTESTED")}
 """Where the built-in claims are listed; imported only for a study that declares claims."""
 
 

@@ -9,8 +9,9 @@ from gspo_lab.analysis.claims.claim import Claim
 from gspo_lab.analysis.claims.data import ClaimData, Roles, mixtures
 from gspo_lab.analysis.claims.estimates import Estimate, Estimates, Side, Untestable, weigh
 from gspo_lab.analysis.claims.in_place import from_table
-from gspo_lab.analysis.claims.library import LIBRARY, UNTESTED
+from gspo_lab.analysis.claims.library import LIBRARY
 from gspo_lab.analysis.claims.preconditions import Need, unstable_runs
+from gspo_lab.analysis.claims.published import UNTESTED
 from gspo_lab.analysis.claims.roles import find_roles
 from gspo_lab.analysis.findings.answer import StudyAnswer, answer_of
 from gspo_lab.analysis.findings.matched import study_certificate

@@ -1,5 +1,6 @@
-"""The claims of the literature that a study may name, one function each, in the order of their
-names.
+"""The claims of the literature that a study may name, one function each.
+
+Those on what the rules learn are in learning_claims.py.
 
 To add a claim, write its function here. Studies may then name it; `gspo-lab claims` and
 docs/reference/claim-library.md (`python docs/make_reference.py`) list it. For instance
@@ -11,7 +12,7 @@ docs/reference/claim-library.md (`python docs/make_reference.py`) list it. For i
         published="stated without figures",
         criterion="entropy over the last fifth, GSPO / GRPO above 1",
         needs=(seeds(3),),
-        counter=(DIVERGED,),
+        counter=(TOO_TIGHT,),
         figure="m-entropy",
     )
     def keeps_entropy(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -25,12 +26,12 @@ A claim needs all of its `parts`. `also` and `reasons` are shown beside them and
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from gspo_lab.analysis.claims.claim import Claim, CounterEvidence, claim
+from gspo_lab.analysis.claims import learning_claims
+from gspo_lab.analysis.claims.claim import Claim, claim
 from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.claims.estimates import (
     Estimate,
@@ -41,7 +42,6 @@ from gspo_lab.analysis.claims.estimates import (
     not_recorded,
 )
 from gspo_lab.analysis.claims.expectations import (
-    final_score,
     largest,
     largest_in_updates,
     largest_of_runs,
@@ -53,7 +53,6 @@ from gspo_lab.analysis.claims.expectations import (
 from gspo_lab.analysis.claims.preconditions import (
     LEAST_CHANGE,
     mixture,
-    no_collapse,
     other_numerics,
     reward_margin,
     routing_moves,
@@ -61,9 +60,20 @@ from gspo_lab.analysis.claims.preconditions import (
     same_reinforce,
     seeds,
     trainer_old_logprobs,
-    tuned_ranges,
     unstable_run,
     updates,
+)
+from gspo_lab.analysis.claims.published import (
+    BEATEN,
+    BOTH_FALL,
+    DENSE_EQUAL,
+    NARROW_RANGE,
+    NUMERICS,
+    REPLAY_HELPS_GSPO,
+    SHORT_RANGE,
+    SILENCED,
+    SMALL_CASE,
+    TOO_TIGHT,
 )
 from gspo_lab.analysis.findings.clip_fractions import active_share, saturated
 from gspo_lab.analysis.readings import (
@@ -78,13 +88,6 @@ from gspo_lab.analysis.readings import (
 from gspo_lab.analysis.readings.curves import band_counts
 from gspo_lab.analysis.readings.reading import CLIP_EVERYWHERE
 from gspo_lab.analysis.stats.array_checks import Floats
-from gspo_lab.analysis.stats.curve_summaries import (
-    LEAST_POINTS,
-    ScalingFit,
-    fit_scaling,
-    normalised_auc,
-    time_to_threshold,
-)
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.registry import installed, look_up
 
@@ -103,59 +106,6 @@ CLIPPED = "clip_fraction_tokens"
 FIRST_MINIBATCH = Window(Steps.ALL, Minibatch.FIRST)
 LATER_MINIBATCHES = Window(minibatch=Minibatch.LATER)
 REWARD_AREA = statistic("area under the curve", "reward_mean")
-
-SILENCED = CounterEvidence(
-    "With so narrow a range in mean log-prob a few outlying tokens take a whole response's gradient"
-    " away",
-    "SAPO, 2511.20347",
-)
-TOO_TIGHT = CounterEvidence(
-    "A range of the paper's order works badly on a dense 8B model; from 1e-3 on the choice no"
-    " longer matters",
-    "ScaleRL, 2510.13786",
-)
-DENSE_EQUAL = CounterEvidence(
-    "Dense model, short answers, 4 mini-batches: equal test scores, GRPO slightly faster",
-    "verl-project/verl#2775",
-)
-SHORT_RANGE = CounterEvidence(
-    "A sequence range calibrated to short responses gives far smaller ratios, because the ranges'"
-    " levels set the gap",
-    "derived from sigma_seq = sigma_tok / sqrt(L)",
-)
-SMALL_CASE = CounterEvidence(
-    "Nearly all results on mixtures have one seed. At 1 to 5 M parameters the contrast of replay is"
-    " unpublished",
-    "survey of the sources; R3's reviews",
-)
-NUMERICS = CounterEvidence(
-    "In FP16 the mismatch goes away on a dense 1.5B model and all algorithms end alike, near 99 %",
-    "2510.26788",
-)
-REPLAY_HELPS_GSPO = CounterEvidence(
-    "8 mini-batches: GRPO 48.84 (crash), GSPO 66.76, GRPO + R3 68.05, GSPO + R3 69.00: not needed"
-    " for stability, and still worth points",
-    "R3, 2510.11370",
-)
-BOTH_FALL = CounterEvidence(
-    "In the GSPO paper's own setting GSPO and GRPO with replay both collapse early",
-    "SAPO, 2511.20347",
-)
-BEATEN = CounterEvidence("GSPO 35.76 ends below GRPO with R2, 37.55", "PR2, 2606.00395")
-NARROW_RANGE = CounterEvidence(
-    "GSPO's range is as narrow as the mismatch is wide. So before any update responses may lie"
-    " outside it",
-    "derived from the recorded mismatch of a mixture, 1.5e-3 nats (2510.11370), against 3e-4",
-)
-DIVERGED = CounterEvidence(
-    "GSPO diverged in the middle of several large runs, and on Scout it did not recover. CISPO ends"
-    " slightly above it",
-    "ScaleRL, 2510.13786",
-)
-ABOVE_DAPO = CounterEvidence(
-    "Among stable runs GSPO and CISPO end well above DAPO, which clips token by token",
-    "ScaleRL, 2510.13786",
-)
 
 
 @claim(
@@ -532,96 +482,6 @@ def gspo_no_replay(
 
 
 @claim(
-    "C14-more-efficient",
-    grade="C",
-    source="2507.18071, Fig. 1",
-    published="curves of one run per arm, without end figures",
-    criterion="AUC of the score above, threshold no later; contradicted if the AUC is below",
-    needs=(seeds(3), updates(2), tuned_ranges, same_first_rollout),
-    counter=(DENSE_EQUAL, NUMERICS, BOTH_FALL, TOO_TIGHT),
-    figure="m-reward",
-)
-def more_efficient(data: ClaimData, grpo: str, gspo: str) -> Estimates:
-    """GSPO learns more than GRPO from equal compute and equal queries.
-
-    Area under the primary score against prompts, and the prompts until half of the common gain is
-    made.
-    """
-    totals = {"prompts": "prompts_total", "tokens": "tokens_sampled_total", "FLOPs": "flops_total"}
-    area = {
-        axis: {seed: _area_gained(data, grpo, gspo, seed, total) for seed in data.seeds}
-        for axis, total in totals.items()
-    }
-    name = "AUC of the score against prompts, GSPO - GRPO"
-    of_prompts = data.over_seeds(name, area["prompts"], ABOVE_0)
-    also = [
-        data.over_seeds(f"the same against {axis}", area[axis], ABOVE_0)
-        for axis in ("tokens", "FLOPs")
-    ]
-    margin = data.verdict.margin
-    reasons = []
-    if of_prompts.interval and Region(-margin, margin).contains(*of_prompts.interval):
-        text = (
-            f"equivalent within the margin: the whole interval lies inside the margin ±{margin:g}"
-        )
-        reasons.append(Reason("within-margin", text))
-    return Estimates(
-        (of_prompts, _prompts_to_half_the_gain(data, grpo, gspo)), tuple(also), tuple(reasons)
-    )
-
-
-def _prompts_to_half_the_gain(data: ClaimData, grpo: str, gspo: str) -> Estimate:
-    curves = {
-        arm: [_curve(data, arm, seed, "prompts_total") for seed in data.seeds]
-        for arm in (grpo, gspo)
-    }
-    starts = []
-    for of_seed in zip(*curves.values(), strict=True):
-        starts += [scores[0] for _, scores in of_seed]
-    start = average(starts) or 0.0
-    finals = [average(data.final(arm, seed) for seed in data.seeds) or 0.0 for arm in curves]
-    threshold = start + 0.5 * (min(finals) - start)
-    prompts = {}
-    for arm, of_arm in curves.items():
-        reached = [
-            time_to_threshold(spent, scores, threshold, float(spent[-1]))
-            for spent, scores in of_arm
-        ]
-        prompts[arm] = average(reached) or 0.0
-    text = (
-        f"mean over seeds: {prompts[gspo]:.4g} against {prompts[grpo]:.4g} prompts (half of the"
-        " common gain)"
-    )
-    return condition(
-        f"prompts to a score of {threshold:.3g}, GSPO - GRPO",
-        prompts[gspo] <= prompts[grpo],
-        n=len(data.seeds),
-        reason=Reason("prompts-needed", text),
-        estimate=prompts[gspo] - prompts[grpo],
-    )
-
-
-def _curve(data: ClaimData, arm: str, seed: int, total: str) -> tuple[Floats, Floats]:
-    """The primary score of a run against what it had consumed when it was evaluated."""
-    steps, scores = data.scores(arm, seed)
-    totals = data.curve(Reading(total, Window(Steps.ALL)), arm, seed)
-    spent = {-1: 0.0, **dict(zip(totals.steps, totals.values, strict=True))}
-    return np.asarray([spent[step - 1] for step in steps]), scores
-
-
-def _area_gained(data: ClaimData, grpo: str, gspo: str, seed: int, total: str) -> float:
-    """GSPO's normalised area minus GRPO's, up to where the smaller budget is spent."""
-    curves = [_curve(data, arm, seed, total) for arm in (grpo, gspo)]
-    end = min(spent[-1] for spent, _ in curves)
-    areas = []
-    for spent, scores in curves:
-        within = spent < end
-        at_end = float(np.interp(end, spent, scores))
-        areas.append(normalised_auc([*spent[within], end], [*scores[within], at_end]))
-    return areas[1] - areas[0]
-
-
-@claim(
     "C15-precision-tolerant",
     grade="B",
     source="2507.18071, sec. 5.4, without an experiment",
@@ -670,101 +530,6 @@ def tolerates_precision(data: ClaimData, grpo: str, gspo: str) -> Estimates:
 
 
 @claim(
-    "C23-stable-then-equal",
-    grade="C",
-    source="2512.01374, sec. 4.5; 2510.26788",
-    published="similar peaks; run-to-run error ±.02 (2510.13786)",
-    criterion="an equivalence test: the whole interval of the final scores' difference inside ±.02;"
-    " contradicted if wholly outside",
-    needs=(seeds(3), updates(2), no_collapse),
-    counter=(ABOVE_DAPO, DIVERGED),
-    figure="pairs",
-)
-def stable_then_equal(data: ClaimData, grpo: str, gspo: str) -> Estimates:
-    """If both rules stay stable, they end at the same score."""
-    difference = mean_over_seeds(
-        data,
-        "final score, GSPO - GRPO",
-        final_score,
-        (gspo, grpo),
-        Region(-0.02, 0.02),
-        final_scores=True,
-    )
-    return Estimates((difference,))
-
-
-@claim(
-    "C26-same-asymptote",
-    grade="C",
-    source="2510.13786, sec. 3: most choices move efficiency",
-    published="the loss moves the asymptote, most other choices the compute that it takes",
-    criterion="a sigmoid of the score against FLOPs by run: the difference of asymptotes lies"
-    " inside the margin; contradicted if wholly outside",
-    needs=(seeds(3), no_collapse, same_first_rollout),
-    figure="m-reward",
-)
-def same_asymptote(data: ClaimData, grpo: str, gspo: str) -> Estimates:
-    """The choice of ratio moves efficiency, not the asymptote.
-
-    The difference of the fitted asymptotes of the primary score against FLOPs, and the ratio of the
-    midpoints. Beside them are the asymptote and exponent of both arms. Every other arm has its
-    asymptote and its midpoint's ratio to GRPO's, on the seeds whose curve can be fitted.
-    """
-    fits = {arm: {seed: _fitted(data, arm, seed) for seed in data.seeds} for arm in (grpo, gspo)}
-    for arm in data.source.declaration.arms:
-        if arm not in fits:
-            fits[arm] = {}
-            for seed in data.seeds_of([grpo, gspo, arm]):
-                with suppress(Untestable):
-                    fits[arm][seed] = _fitted(data, arm, seed)
-
-    def measured(name: str, values: Mapping[int, float], *, ratio: bool = False) -> Estimate:
-        return data.over_seeds(name, values, None, ratio=ratio)
-
-    def fitted(arm: str, name: str) -> dict[int, float]:
-        return {seed: getattr(fit, name) for seed, fit in fits[arm].items()}
-
-    midpoints = fitted(grpo, "midpoint")
-    later = {}
-    for arm in fits:
-        later[arm] = {seed: at / midpoints[seed] for seed, at in fitted(arm, "midpoint").items()}
-    asymptotes = {arm: fitted(arm, "asymptote") for arm in fits}
-    difference = {seed: asymptotes[gspo][seed] - asymptotes[grpo][seed] for seed in data.seeds}
-    also = [measured("FLOPs until half of the gain, GSPO / GRPO", later[gspo], ratio=True)]
-    also += [measured(f"asymptote of {arm}", asymptotes[arm]) for arm in (grpo, gspo)]
-    for arm in (grpo, gspo):
-        also.append(measured(f"exponent of {arm}", fitted(arm, "exponent"), ratio=True))
-    for arm in fits:
-        if arm not in (grpo, gspo) and fits[arm]:
-            also.append(measured(f"asymptote of {arm}", asymptotes[arm]))
-            name = f"FLOPs until half of the gain, {arm} / {grpo}"
-            also.append(measured(name, later[arm], ratio=True))
-    within = Region(-data.verdict.margin, data.verdict.margin)
-    texts = (
-        "a run too short for its curve to bend is not fitted: the claim is then not testable",
-        "the fit is least squares against FLOPs, with all three numbers free; the paper searches a"
-        " grid against GPU-hours",
-    )
-    return Estimates(
-        (data.over_seeds("asymptote of the score, GSPO - GRPO", difference, within),),
-        tuple(also),
-        tuple(Reason("note", text) for text in texts),
-    )
-
-
-def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
-    fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
-    if fit is None:
-        steps, _ = data.scores(arm, seed)
-        text = (
-            f"{arm}, seed {seed}: {len(steps) - 1} evaluations after the start show too little of"
-            f" the curve for an asymptote; {LEAST_POINTS} are needed, the last of them near its end"
-        )
-        raise Untestable("too-short-to-fit", text)
-    return fit
-
-
-@claim(
     "C27-gap-as-published",
     grade="B",
     source="2507.18071, sec. 5.2; verl#2775",
@@ -788,67 +553,9 @@ def gap_as_published(data: ClaimData, grpo: str, gspo: str) -> Estimates:
 
 
 _INSTALLED = [look_up("claim", name, {}) for name in installed("claim")]
-_BUILT_IN = [entry for entry in dict(globals()).values() if isinstance(entry, Claim)]
+_DEFINED = (*vars(learning_claims).values(), *dict(globals()).values())
+_BUILT_IN = [entry for entry in _DEFINED if isinstance(entry, Claim)]
 _CLAIMS = {entry.id: entry for entry in (*_INSTALLED, *_BUILT_IN)}
 LIBRARY: Mapping[str, Claim] = {name: _CLAIMS[name] for name in sorted(_CLAIMS)}
 """The claims above, and those that the entry points `gspo_lab.claims` of installed packages give.
-"""
-
-UNTESTED: Mapping[str, str] = {
-    "C07-sqrt-length": (
-        "averaging over a response shrinks the ratio's noise like 1/sqrt(L) (2507.18071, sec. "
-        "4.1): a sweep of rollout.max_tokens measures it, studies/response_length.toml"
-    ),
-    "C08-band-vs-length": (
-        "with one range for all lengths, short responses are clipped more (2509.09177): a sweep "
-        "of rollout.max_tokens measures it, studies/response_length.toml"
-    ),
-    "C10-flips-cause-noise": (
-        "changed routing drives the noise of token ratios (2507.18071, sec. 5.3): it needs the "
-        "same weights evaluated with and without replay"
-    ),
-    "C11-moe-noisier": (
-        "token ratios are noisier on a mixture of experts than on a dense model (2511.20347). It "
-        "needs a dense control of equal size. In place: log_ratio_std_tokens of two arms"
-    ),
-    "C16-moe-mismatch": (
-        "sampler and trainer disagree more on a mixture of experts (2510.11370). It needs a dense"
-        " control of equal size. In place: mismatch_k3 of two arms"
-    ),
-    "C17-needs-is": (
-        "without an importance correction a low-precision rollout collapses training (2512.01374,"
-        " Fig. 1): no study here collapses for that reason"
-    ),
-    "C18-dose-response": (
-        "from two updates per batch on both clip and replay are needed (2512.01374). These are "
-        "four claims over a grid. Write a pair of that grid in place"
-    ),
-    "C19-band-insensitive": (
-        "GSPO's result hardly depends on its clip range once that has the right order "
-        "(2510.13786). It needs five ranges of each rule. A [sweep] of the range shows it"
-    ),
-    "C20-length-bias": (
-        "dividing by the response's length makes responses shorter (2602.05261): in place: "
-        "response_tokens_mean of two arms"
-    ),
-    "C21-precursors": (
-        "collapse announces itself (2512.01374; 2510.23027): the report's section on collapse "
-        "counts leads and false alarms of each signal"
-    ),
-    "C22-few-bad-tokens": (
-        "a handful of tokens with A < 0 cause the instability (2602.04879): probabilities of "
-        "single tokens are not recorded beside their advantage"
-    ),
-    "C24-less-variance": (
-        "sequence ratios lower the variance of policy updates (AReaL's documentation): it needs "
-        "backward passes over halves of one frozen batch"
-    ),
-    "C25-length-free-norm": (
-        "the sequence objective makes the gradient's size independent of length (AReaL's "
-        "documentation): it needs gradients of responses grouped by length"
-    ),
-}
-"""Statements of the literature that gspo-lab cannot test, each with what a test lacks.
-
-Studies may name them.
 """

@@ -48,8 +48,7 @@ def test_an_installed_package_brings_claims(
 ) -> None:
     lines = inspect.getsource(library).split('"""', 2)[2]
     imports = lines[: lines.index("\nLEVEL =")]
-    counter = "DIVERGED = CounterEvidence('it diverged', 'theirs')\n"
-    (tmp_path / "claims_of_theirs.py").write_text(imports + counter + EXAMPLE)
+    (tmp_path / "claims_of_theirs.py").write_text(imports + EXAMPLE)
     add_entry_points("[gspo_lab.claims]\ntheirs = claims_of_theirs:keeps_entropy\n")
     done = subprocess.run(
         [sys.executable, "-m", "gspo_lab.cli", "claims", "--json"],
