@@ -29,7 +29,7 @@ colon.
 
 def console(*, stderr: bool = False) -> "Console":
     """A console with the terminal's width, or one that never folds lines."""
-    from gspo_lab.common.terminal import VisibleConsole
+    from gspo_lab.running.progress import VisibleConsole
 
     printer = VisibleConsole(stderr=stderr)
     return printer if printer.is_terminal else VisibleConsole(stderr=stderr, width=PIPED_WIDTH)

@@ -22,11 +22,12 @@ from typing import Self
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from gspo_lab.common.states import Phase, State
-from gspo_lab.common.terminal import VisibleConsole
+from gspo_lab.common.text import visible
 
 REDRAW_SECONDS = 1.0
 FIRST_LINE_SECONDS = 5.0
@@ -82,6 +83,22 @@ Kind = tuple[str, str]
 
 ("step", "grpo"), ("start", "grpo"), ("bench aime24", "grpo").
 """
+
+
+class VisibleConsole(Console):
+    """A console that prints control characters and direction marks as marks (`visible`)."""
+
+    def render_str(self, text: str, **options: Any) -> Any:
+        """A text, with its marks counted in its width."""
+        return super().render_str(visible(text), **options)
+
+    def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+        """The pieces of anything printed; styles are not part of their text."""
+        for segment in super().render(*arguments, **options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)
 
 
 @dataclass

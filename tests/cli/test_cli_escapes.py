@@ -10,9 +10,8 @@ from finished_runs import leave_runs, write_study
 from rich.text import Text
 
 from gspo_lab.cli.output import print_json, print_table
-from gspo_lab.common.terminal import VisibleConsole
 from gspo_lab.common.text import UNSEEN
-from gspo_lab.running.progress import counting
+from gspo_lab.running.progress import VisibleConsole, counting
 
 HOSTILE = "\x1b]0;OWNED\x07 \x1b[31mred \u202egnp"
 """A window's title, a colour, and a direction mark."""
