@@ -205,7 +205,8 @@ def _rows(converted: Conversion) -> dict[str, dict[int, float]]:
 def guess_source(path: Path) -> str:
     """The source that reads a path. LabError where nothing tells."""
     for pattern, source in SOURCES.items():
-        if any(path.glob(pattern)) if path.is_dir() else path.match(pattern):
+        in_folder = path.is_dir() and pattern[:2] != "*." and any(path.glob(pattern))
+        if in_folder or (path.is_file() and path.match(pattern)):
             return source
     if path.is_dir():
         raise LabError(f"{path}: no log in this folder is known; name its kind: --source")

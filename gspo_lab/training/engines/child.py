@@ -2,8 +2,7 @@
 lines.
 
     with Child([sys.executable, "train.py", str(folder / "run.json")]) as child:
-        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4,
-        "responses": 32, ...}
+        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4, ...}
             sink.write([record])
             if stop():
                 return False                      # leaving the context ends the child
@@ -14,8 +13,7 @@ records that belong together (`Child.batches` gives them so); all others are the
 passed on to the worker's log. A program that writes a log of its own is followed instead, line by
 line:
 
-        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or when asked
-        to stop
+        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or on a stop
 """
 
 import json

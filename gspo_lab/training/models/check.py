@@ -1,10 +1,10 @@
 """What can be said of a model without torch: is it there, is it whole, and is it a mixture of
 experts?
 
-config.json                                 the family, its layers, the rows of its embedding
-model.safetensors[.index.json], *.bin       8 bytes of length and a JSON header name every tensor
-and its place
-tokenizer.json                              every token with its number
+    config.json                              the family, its layers, the rows of its embedding
+    model.safetensors[.index.json], *.bin    8 bytes of length and a JSON header name every tensor
+                                             and its place
+    tokenizer.json                           every token with its number
 """
 
 import difflib

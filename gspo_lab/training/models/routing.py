@@ -4,10 +4,10 @@ compute again.
     routers = Routers.of(model)                       # None: a dense model
     with routers.tap(rows, positions) as old:         # record
         model(...)
-    with routers.tap(rows, positions, replay_BSLK=old.natural_BSLK,
-    replay_mask_BS=attention_mask.bool()) as new:
+    replayed = {"replay_BSLK": old.natural_BSLK, "replay_mask_BS": attention_mask.bool()}
+    with routers.tap(rows, positions, **replayed) as new:
         loss(model(...)).backward()                   # the old experts compute, weighted by the
-        router as it is now
+                                                      # router as it is now
     expert_change(old.natural_BSLK, new.natural_BSLK, response_mask_BS)
 
 Replay follows Routing Replay (arXiv 2507.18071, section 5.3, and 2510.11370): only the choice is
@@ -178,14 +178,13 @@ class Routers:
 class RoutingRecorder:
     """What one forward pass did at its routers; complete when the forward pass is.
 
-    natural_BSLK   int16, the router's own top-k at every position, in the router's order, also
-    while replaying. (In a
-                   replay, the natural choice of later layers is made on what the replayed experts
-                   of earlier layers computed.) -1 before the forward pass.
-    entropy_BSL    float32, nats: entropy of the softmax over all experts' logits, for sigmoid
-    routers too. NaN before. seconds_replay seconds in which the hooks swapped experts and computed
-    weights again, recomputation included (on an
-                   accelerator: seconds to launch that).
+    natural_BSLK     int16, the router's own top-k at every position, in the router's order, also
+                     while replaying; -1 before the forward pass. In a replay, the natural choice
+                     of later layers follows what the replayed experts of earlier ones computed.
+    entropy_BSL      float32, nats: entropy of the softmax over all experts' logits, for sigmoid
+                     routers too; NaN before.
+    seconds_replay   seconds in which the hooks swapped experts and computed weights again,
+                     recomputation included (on an accelerator: seconds to launch that).
 
     Gradient checkpointing runs layers again during backward: keep the backward pass inside the
     context then. The hooks know their layer and token by index, so what they do twice, they do

@@ -202,11 +202,11 @@ def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
     """[B, T] detached factors of the token terms; 1 everywhere without a correction.
 
     With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:
-    `tis`             k_t limited to the range             Yao et al. 2025,
-    fengyao.notion.site/off-policy-rl `icepop`          k_t inside the range, else 0         arXiv
-    2510.18855 `sequence-mask`   K inside the range, else 0           MIS, Liu, Li et al. 2025,
-    richardli.xyz/rl-collapse `geometric-mask`  1 where K^(1/L) is inside, else 0    Geo-RS of the
-    same
+
+        tis              k_t limited to the range             Yao et al. 2025, fengyao.notion.site
+        icepop           k_t inside the range, else 0         arXiv 2510.18855
+        sequence-mask    K inside the range, else 0           MIS, Liu, Li et al., richardli.xyz
+        geometric-mask   1 where K^(1/L) is inside, else 0    Geo-RS of the same
     """
     if settings.mismatch_correction == "none":
         return batch.adv_BT.new_ones(batch.adv_BT.shape)

@@ -1,9 +1,7 @@
 """Sample from an OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted one) over HTTP.
 
-    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed",
-    "max_tokens", ...}
-    GET  URL/models                                checks the server and the model, gives its
-    context length
+    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed", ...}
+    GET  URL/models                                checks server and model; the context length
 
 Temporary failures (no connection, a broken one, 408, 429, 5xx) are tried again after growing pauses
 or Retry-After. Other failures raise `NoReply`: the answer is missing, not incorrect. The key is

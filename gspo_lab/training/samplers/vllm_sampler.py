@@ -1,11 +1,11 @@
 """Sample with vLLM in the worker's process: one engine per run, whose weights follow the trainer's.
 
-    first use ──> engine with random weights ──> push, check        (its folder holds configuration
-    and tokenizer only)
+    first use ──> engine with random weights ──> push, check
     sample    ──> vLLM draws with its kernels; `Stopping` decides when a response ends
     rest      ──> frees caches and weights if the platform can
     refresh   ──> push, check
 
+The engine's folder holds configuration and tokenizer only.
 In one process weights are passed by reference, and no other process can outlive the worker.
 """
 

@@ -213,6 +213,7 @@ def test_two_runs_in_one_log_and_no_log_are_refused(tmp_path: Path) -> None:
     answer = gspo_lab("diagnose", public("logs/areal/stats_commit_hook.jsonl"))
     assert answer.code == 2
     assert "two runs in one log" in answer.err
+    (tmp_path / "x.csv").write_text("step,reward\n1,0.5\n")
     answer = gspo_lab("diagnose", tmp_path)
     assert answer.code == 2
     assert "name its kind: --source" in answer.err

@@ -44,7 +44,7 @@ def test_every_engine_and_launcher_says_how_far_it_was_tried() -> None:
 @pytest.mark.parametrize("engine", ["native", "verl", "areal"])
 def test_the_smoke_test_is_a_study_that_the_engine_takes(engine: str) -> None:
     study = smoke_study(engine, "cpu")
-    preflight(study, here=False)
+    preflight(study, on_this_machine=False)
     assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [
         (engine, 3)
     ]

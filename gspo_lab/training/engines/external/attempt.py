@@ -3,8 +3,9 @@
     NAME/                       the engine's name
       model/                    the model that the program starts from, where the lab makes it
       attempt-1/
-        attempt.json            the run, the step that this attempt starts with, the tokens that end
-        a response lib/gspo_lab            this package, for the program's processes
+        attempt.json            the run, the step that this attempt starts with, the tokens that
+                                end a response
+        lib/gspo_lab            this package, for the program's processes
         log.jsonl               what the program says of each rollout batch, a line each
         answers.jsonl           every answer, by the processes that asked
         updates.jsonl           every update, by the first training process

@@ -3,17 +3,15 @@ turn.
 
     staleness 0    rollouts are drawn from the trained model itself
     staleness k    from a copy with the weights of k rollout batches before, of the start until
-    there were k
+                   there were k
 
 Frozen weights beside adapters never change, and both share them. Benchmarks are asked of the
 trained weights.
 
 With a budget of new tokens per step, a response continues under the next step's weights:
 
-    step:  its own prompts ─┬─> each response gets up to `budget` tokens ─┬─> groups that are over:
-    trained on
-           what waits ──────┘                                             └─> the others wait for
-           the next step
+    step:  its own prompts ─┬─> up to `budget` tokens each ─┬─> complete groups: trained on
+           what waits ──────┘                               └─> the others wait for the next step
 
 Without a budget every group is complete in the step that asks for it."""
 

@@ -1,15 +1,15 @@
 """The native engine's training loop.
 
-    for step in 0 .. steps-1:                                  one rollout batch
-        problems ── sample ──> rollouts ── grade ──> rewards ── per group, or by a critic ──>
-        advantages
-           of the lagging policy   │      those that are over; the others wait for more tokens, and
-                                   │      in dropped groups' place other problems are asked
-                                   └── old policy: log-probs (and routes) of mini-batches 1 .. K-1;
-                                       mini-batch 0 learns its own from its first forward pass
-        for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──>
-        UpdateRecord StepRecord, training answers, now and then a benchmark and a checkpoint ──> the
-        journal
+    for step in 0 .. steps-1:                  one rollout batch
+        problems ── sample, by the lagging policy ──> rollouts
+        rollouts ── grade ──> rewards          complete groups; the others wait for more tokens, and
+                                               other problems are asked in dropped groups' place
+        rewards ── per group, or by a critic ──> advantages
+        rollouts ── old policy ──> log-probs   (and routes) of mini-batches 1 .. K-1; mini-batch 0
+                                               learns its own from its first forward pass
+        for minibatch in 0 .. K-1:
+            forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
+        StepRecord, training answers, now and then a benchmark and a checkpoint ──> the journal
 
 Everything except the updates is in training_run.py.
 """

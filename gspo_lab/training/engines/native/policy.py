@@ -3,9 +3,10 @@ experience.py.
 
 A prompt that several responses share is computed once. They lie behind it in one row:
 
-    prompt | response 1 | response 2 | ...      every response attends to the prompt and to itself,
-    and takes up the
-                                                positions right behind the prompt
+    prompt | response 1 | response 2 | ...
+
+Every response attends to the prompt and to itself, and takes up the positions right behind the
+prompt.
 
 Log-probs and gradients are those of separate rows, but for rounding. G different prompts, P prompt
 columns, C columns of a row with all its responses."""

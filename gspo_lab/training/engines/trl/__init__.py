@@ -1,11 +1,12 @@
 """TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none
 of it.
 
-the worker ── torchrun ──> N processes (rank_process.py), each with the model and its share of a
-rollout batch
-    ^  │                       │  prompts, samples, grades, benchmarks, checkpoints: the lab's
-    (native/course.py) │  └─ "written", "stop" ─> │  log-probs, loss, gradient, optimizer's step:
-    TRL's (trainer.py) └──────── records ──────── rank 0
+    the worker ── torchrun ──> N processes (rank_process.py), each with the model and a share
+        ^  │                   of the rollout batch
+        │  └─ "written", "stop" ─> prompts, samples, grades, benchmarks, checkpoints: the lab's
+        │                          (native/training_run.py)
+        │                          log-probs, loss, gradient, step: TRL's (trainer.py)
+        └──────── records ──────── rank 0
 
 Every key that decides the objective is given, whatever TRL's default is. TRL counts responses, and
 a step of TRL is one update."""

@@ -1,8 +1,7 @@
 """verl's policy losses and training engines, watched: every update leaves an UpdateRecord in the
 lab's definitions.
 
-    loss_mode = lab-<verl's name>    verl's own loss; what it is given is kept until the update is
-    over
+    loss_mode = lab-<verl's name>    verl's own loss; its inputs are kept until the update is over
     RecordedEngine.train_batch       the update's learning rate, verl's own update, the record
 
 verl's learning rate changes once per rollout batch; the lab's rises from update to update, so it is
