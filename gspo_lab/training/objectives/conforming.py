@@ -136,14 +136,15 @@ def _departures(rule: str, paper: Equation) -> Iterator[tuple[str, Equation]]:
 
 def _outcome(loss_function: LossFunction, tensors: "tuple[Tensor, Tensor, Tensor]") -> Outcome:
     """What a loss makes of a batch. The old log-probs are 0, so that log-probs are log-ratios."""
+    import torch
+
     l_BT, adv_BT, mask_BT = tensors
     logp_BT = l_BT.clone().requires_grad_()
     result = loss_function(logp_BT, 0 * l_BT, adv_BT, mask_BT)
     loss, clipped = result if isinstance(result, tuple) else (result, None)
-    loss.backward()
-    assert logp_BT.grad is not None
-    gradient = logp_BT.grad.double()
-    return Outcome(float(loss.detach()), gradient, None if clipped is None else int(clipped))
+    (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
+    count = None if clipped is None else int(clipped)
+    return Outcome(float(loss.detach()), gradient_BT.double(), count)
 
 
 def assert_conforms(loss_function: LossFunction, rule: Literal["grpo", "gspo"]) -> None:
