@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -340,11 +340,8 @@ def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, st
             if check.state == state:
                 details.setdefault(check.detail, []).append(pair.name if pair else "")
         if state == Match.EQUAL and len(details) > 1:
-            details = {
-                f"e.g. {next(iter(details))}": [
-                    name for names in details.values() for name in names
-                ]
-            }
+            example = f"e.g. {next(iter(details))} ({len(details)} values, each equal in its pairs)"
+            details = {example: list(chain(*details.values()))}
         for detail, names in list(details.items())[:DETAILS]:
             everywhere = len(names) == len(checks)
             where = (
@@ -450,7 +447,7 @@ def verify_record(
     declared = Declaration.parse(evidence.study(study), study)
     needed = declared.seeds if seeds is None else seeds
     runs = _runs(evidence, study, declared, needed)
-    checks = (runs, _journals(evidence, study), _grades(regraded))
+    checks = (runs, check_journals(evidence, study), _grades(regraded))
     return replace(matched, of_the_study=checks)
 
 
@@ -478,7 +475,7 @@ def _runs(evidence: Evidence, study: str, declared: Declaration, seeds: Collecti
     return differs(RUNS, faults, limit=FAULTS_SHOWN, equal=equal)
 
 
-def _journals(evidence: Evidence, study: str) -> Check:
+def check_journals(evidence: Evidence, study: str) -> Check:
     """Whether every journal is complete and as sealed, and the database holds what the files
     hold.
     """
