@@ -69,9 +69,9 @@ def carry_forward(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats
     Where it is unknown or not finite, it repeats the last value before."""
     along = np.asarray(x, dtype=np.float64)
     height = np.asarray(y, dtype=np.float64)
-    known = np.isfinite(height)
-    along = along[known]
-    height = height[known]
+    measured = np.isfinite(height)
+    along = along[measured]
+    height = height[measured]
     if not len(along):
         return along, height
     steps = np.arange(along[0], max(last, along[-1]) + 1, dtype=np.float64)

@@ -134,10 +134,10 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
     squares = np.zeros(STUDIES)
     smallest = np.ones(STUDIES)
     primes = iter(PRIMES)
-    before = 0
+    previous = 0
     for n in looks:
-        added = n - before
-        before = n
+        added = n - previous
+        previous = n
         z = special.ndtri((i * math.sqrt(next(primes))) % 1)
         around = (
             special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2

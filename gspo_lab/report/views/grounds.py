@@ -108,8 +108,8 @@ def _ranks(study: Source) -> tuple[str, list[list[str | float | None]]]:
         return "", []
     rows: list[list[str | float | None]] = []
     for place in ranked.places:
-        several = place.first != place.last
-        places = f"{place.first} to {place.last}" if several else str(place.first)
+        several = place.best_rank != place.worst_rank
+        places = f"{place.best_rank} to {place.worst_rank}" if several else str(place.best_rank)
         seeds = ", ".join(map(str, place.by_seed))
         rows.append([place.arm, place.mean, str(place.place), places, seeds])
     caption = (
