@@ -108,7 +108,8 @@ def _faded(values: Floats, decay: float) -> Floats:
 def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> float:
     """min(T, end), T the x (prompts, tokens) of the first evaluation with score >= threshold."""
     along, height = _curve(x, score)
-    along, height = along[along <= end], height[along <= end]
+    height = height[along <= end]
+    along = along[along <= end]
     if len(along) == 0:
         raise LabError(f"time to threshold: no evaluation up to {end}; evaluate at the start")
     met = np.flatnonzero(height >= threshold)

@@ -212,16 +212,19 @@ def seed_shifts(
     grid = sorted({*baseline[0].tolist(), *treatment[0].tolist()})
     width = dict(zip(grid, np.gradient(np.array(grid)).tolist(), strict=True))
     by_arm: list[dict[int, dict[float, float]]] = [{}, {}]
-    for of, arm in zip(by_arm, (baseline, treatment), strict=True):
+    for by_seed, arm in zip(by_arm, (baseline, treatment), strict=True):
         for dose, collapsed, seed in zip(arm[0].tolist(), arm[1].tolist(), arm[2], strict=True):
-            of.setdefault(seed, {})[dose] = collapsed
+            by_seed.setdefault(seed, {})[dose] = collapsed
     complete = [
-        seed for seed in by_arm[0] if all(len(of.get(seed, {})) == len(grid) for of in by_arm)
+        seed
+        for seed in by_arm[0]
+        if all(len(by_seed.get(seed, {})) == len(grid) for by_seed in by_arm)
     ]
-    points = [
-        [sum(width[dose] * (1 - of[seed][dose]) for dose in grid) for seed in complete]
-        for of in by_arm
-    ]
+
+    def point(survived: dict[float, float]) -> float:
+        return float(sum(width[dose] * (1 - survived[dose]) for dose in grid))
+
+    points = [[point(by_seed[seed]) for seed in complete] for by_seed in by_arm]
     hidden = float(np.mean(list(width.values()))) ** 2 / 6
     return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 

@@ -41,7 +41,7 @@ def holm(p_values: Sequence[float | None], family: int | None = None) -> list[fl
         raise LabError(
             f"Holm: {len(tested)} p-values in a family of {size}; declare the whole family"
         )
-    adjusted: list[float | None] = [None] * len(p_values)
+    adjusted: list[float | None] = [None for _ in p_values]
     highest = 0.0
     for rank, (p, place) in enumerate(tested):
         highest = max(highest, min(1.0, (size - rank) * p))

@@ -9,6 +9,7 @@ result of the same seeds.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -68,7 +69,7 @@ def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[SeedCl
             group for group in groups if any(set(seeds) & set(execution[0]) for seeds, _ in group)
         ]
         groups = [group for group in groups if group not in linked]
-        groups.append([*(member for group in linked for member in group), execution])
+        groups.append([*chain.from_iterable(linked), execution])
     return [
         SeedCluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1])
         for group in groups
@@ -132,10 +133,10 @@ def random_effects(
     tau2 = _paule_mandel(y, se**2)
     weights = 1 / (se**2 + tau2)
     estimate = float((weights * y).sum() / weights.sum())
-    se = float(1 / math.sqrt(weights.sum()))
+    combined_se = float(1 / math.sqrt(weights.sum()))
     df = len(y) - 1.0
-    low, high, p = t_interval(estimate, se, df, alpha)
-    return CombinedEstimate(len(y), estimate, se, math.sqrt(tau2), df, low, high, p, alpha)
+    low, high, p = t_interval(estimate, combined_se, df, alpha)
+    return CombinedEstimate(len(y), estimate, combined_se, math.sqrt(tau2), df, low, high, p, alpha)
 
 
 def _paule_mandel(y: Floats, variances: Floats) -> float:

@@ -9,6 +9,7 @@ a share of them: noise among stable runs does not count.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,8 +103,8 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     A relative drop is (best - final) / stake. An arm's p is the larger of two: of no difference in
     relative drops, and of a final score that is worse by the margin.
     """
-    stakes = [runs.stakes(rule.margin) for pair in arms for runs in (pair.baseline, pair.treatment)]
-    all_stakes = np.concatenate([*stakes, np.zeros(0)])
+    runs = chain.from_iterable((pair.baseline, pair.treatment) for pair in arms)
+    all_stakes = np.concatenate([*(arm.stakes(rule.margin) for arm in runs), np.zeros(0)])
     unit = float(all_stakes.mean()) if all_stakes.size else 1.0
     scored = [
         Scores(
@@ -150,18 +151,13 @@ def _verdict(
 ) -> StabilityVerdict:
     word, reasons = _word(pair, drop, passed)
     points = _paired(pair, -pair.baseline.drops, -pair.treatment.drops, rule.alpha)
-    first = (
-        (float(_relative(pair.baseline, rule.margin).mean()), float(pair.baseline.drops.mean()))
-        if points.n
-        else (math.nan, math.nan)
-    )
-    second = (
-        (float(_relative(pair.treatment, rule.margin).mean()), float(pair.treatment.drops.mean()))
-        if points.n
-        else (math.nan, math.nan)
-    )
-    counts = pair.baseline.unstable, pair.treatment.unstable
-    baseline, arm = (clopper_pearson(k, n, 1 - rule.alpha) for k, n in counts)
+
+    def drops(runs: ArmRuns) -> tuple[float, float]:
+        if not points.n:
+            return math.nan, math.nan
+        return float(_relative(runs, rule.margin).mean()), float(runs.drops.mean())
+
+    unstable = pair.baseline.unstable, pair.treatment.unstable
     shared = {field.name: getattr(drop, field.name) for field in fields(Verdict)} | {
         "question": "stability",
         "word": word,
@@ -172,9 +168,12 @@ def _verdict(
         drop=drop,
         points=points,
         final=final,
-        drops=(first, second),
-        unstable=(baseline, arm),
-        p=None if pair.withheld_because else fisher_p(*counts),
+        drops=(drops(pair.baseline), drops(pair.treatment)),
+        unstable=(
+            clopper_pearson(*unstable[0], 1 - rule.alpha),
+            clopper_pearson(*unstable[1], 1 - rule.alpha),
+        ),
+        p=None if pair.withheld_because else fisher_p(*unstable),
     )
 
 

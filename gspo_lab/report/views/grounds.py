@@ -25,7 +25,7 @@ from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level
 from gspo_lab.report.formats import NONE, NOT_MEASURED, between
-from gspo_lab.report.views.calibration import calibration_lines, keeps_alpha
+from gspo_lab.report.views.calibration import calibration_lines
 from gspo_lab.report.views.replications import linked
 from gspo_lab.report.views.verdicts import facts, notes
 from gspo_lab.report.views.view import PageOnly, View
@@ -187,8 +187,7 @@ def _calibrated(study: Source, pairs: int) -> Ground:
     rates = calibration_lines(verdicts, decided.contrast)
     alpha = verdicts[0].alpha
     missing = f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-    grade: Grade = "good" if rates and keeps_alpha(verdicts) else "neutral"
-    return Ground("Calibration", ". ".join(rates) or missing, grade, "calibration")
+    return Ground("Calibration", ". ".join(rates) or missing, "neutral", "calibration")
 
 
 def _starts(study: Source) -> Ground:
