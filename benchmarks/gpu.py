@@ -3,22 +3,21 @@ environment.
 
     nox -s gpu                                             # or, with another interpreter:
     python benchmarks/gpu.py [--minutes 9] [--only quickstart vllm ...]
-    python benchmarks/gpu.py --device cpu --tiny           # the same code on small shapes, without
-    a GPU
+    python benchmarks/gpu.py --device cpu --tiny           # the same code on small shapes
 
 Each part has its own process. A part that fails or runs out of time is reported, and the others
 continue:
 
     quickstart    one seed on the CPU and on the device, compared with each other
     shapes        steps of Qwen3-0.6B's shape and of two layers of Qwen3-30B-A3B's, with random
-    weights in bfloat16: all
-                  weights and LoRA
+                  weights in bfloat16: all weights and LoRA
     smollm2       if GSPO_LAB_SMOLLM2 names a folder of SmolLM2-135M-Instruct: steps of
-    studies/smollm2.toml in float32,
-                  bfloat16, float16, and bfloat16 with the head in float32
+                  studies/smollm2.toml in float32, bfloat16, float16, and bfloat16 with the head in
+                  float32
     vllm          if vLLM is installed: two checked pushes, and the experts that it reports (R3)
-    against the trainer's vocabulary, step, study      if TRL is installed: benchmarks/vs_trl.py on
-    the device
+                  against the trainer's
+    vocabulary, step, study
+                  if TRL is installed: benchmarks/vs_trl.py on the device
 
 Writes gpu.json and gpu.md, the table for docs/results/performance.md, beside this file.
 """

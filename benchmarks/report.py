@@ -2,8 +2,8 @@
 
     python benchmarks/report.py                     # 20 runs x 10,000 steps x 20 metrics
     python benchmarks/report.py --large             # 100 runs x 10,000 steps x 40 metrics
-    python benchmarks/report.py --peers PYTHON      # PYTHON: an interpreter with tensorboard,
-    trackio and mlflow python benchmarks/report.py --profile           # a profile of our time
+    python benchmarks/report.py --peers PYTHON      # of tensorboard, trackio and mlflow
+    python benchmarks/report.py --profile           # a profile of our time
 
 The project's own store makes the study's folders and database in a temporary folder (or in
 --folder). Half of the metrics are in `steps`, half in `updates` with two mini-batches a step, so 20

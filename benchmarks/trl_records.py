@@ -2,8 +2,8 @@
 TRL's alone.
 
     pip install -c constraints.txt -e '.[trl]'
-    python benchmarks/trl_records.py                                    # dense, one process, 12
-    steps of each kind python benchmarks/trl_records.py --model tiny-qwen3-moe --steps 20
+    python benchmarks/trl_records.py          # dense, one process, 12 steps of each kind
+    python benchmarks/trl_records.py --model tiny-qwen3-moe --steps 20
 
 The run has 32 prompts x 8 responses of at most 29 tokens, 4 mini-batches, an advantage in every
 group, and one thread. A recorded step writes all of a step's records to a journal. In the other
@@ -14,8 +14,7 @@ disk. Two results per update are printed and written beside this file:
     records_share       CPU time of the recording functions, as a share of a TRL step with its
     sampling
     difference_share    how much longer recorded steps took, with quartiles; it includes the
-    routers' hooks and the
-                        noise of two medians
+                        routers' hooks and the noise of two medians
 """
 
 import argparse
@@ -100,7 +99,7 @@ class Alternating(LabTrainer):  # type: ignore[misc]
         if self.recorded:
             super()._updated(logs)
         elif self.done == self.per_step:
-            self.course.parts.sampler.refresh()
+            self.course.components.sampler.refresh()
             self.step += 1
         if self.done == self.per_step:
             SECONDS[self.recorded].append(time.process_time() - self.began)

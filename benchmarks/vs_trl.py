@@ -1,13 +1,12 @@
 """gspo-lab against TRL's GRPOTrainer: same model, prompts, samples, updates and optimizer, measured
 side by side.
 
-    pip install -c constraints.txt -e '.[train]' trl==1.16.0     # in an environment of its own
-    python benchmarks/vs_trl.py step                             # one training step, one thread,
-    one process python benchmarks/vs_trl.py study --rounds 2                 # 2 arms x 3 seeds,
-    from the command to the last run python benchmarks/vs_trl.py vocabulary --steps 3             #
-    151,936 tokens in the vocabulary: time and memory GSPO_LAB_SMOLLM2=FOLDER python
-    benchmarks/vs_trl.py smollm2 --steps 2 --levels token       # a real language model python
-    benchmarks/vs_trl.py step --model tiny-qwen3-moe --steps 12 --device cuda
+    pip install -c constraints.txt -e '.[train]' trl==1.16.0    # in an environment of its own
+    python benchmarks/vs_trl.py step                    # one training step, one thread, one process
+    python benchmarks/vs_trl.py study --rounds 2        # 2 arms x 3 seeds, from start to end
+    python benchmarks/vs_trl.py vocabulary --steps 3    # 151,936 tokens: time and memory
+    GSPO_LAB_SMOLLM2=FOLDER python benchmarks/vs_trl.py smollm2 --steps 2 --levels token
+    python benchmarks/vs_trl.py step --model tiny-qwen3-moe --steps 12 --device cuda
 
 Both start from the same cached warm start, whose making is in neither figure. A rollout batch has
 32 prompts x 8 responses of at most 29 tokens and 4 mini-batches, with AdamW, without KL term and

@@ -74,7 +74,7 @@ def _options(
 
 PANELS = {
     "Run": {"plan": "plan", "run": "run", "replicate": "run", "eval": "evaluate"},
-    "Read": {"report": "run", "show": "read", "claims": "read"},
+    "Read": {"report": "run", "show": "read", "claims": "read", "diagnose": "diagnose"},
     "Verify": {"certify": "verify", "compare": "verify"},
     "Exchange": {"import": "exchange", "export": "exchange"},
     "Maintain": {"records": "records", "engines": "engines", "upcycle": "upcycle"},

@@ -134,7 +134,7 @@ def import_logs(
             key: value or key
             for key, _, value in (entry.partition("=") for entry in score_metric or ())
         }
-        columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
+        columns = dict(parse_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
         options: dict[str, object] = {
             "source": source,
             "path": path,
@@ -148,7 +148,7 @@ def import_logs(
             "ignore": ignored or [],
             "score": scores,
         }
-        settings = _settings(overrides)
+        settings = parse_settings(overrides)
         rule = {
             key.removeprefix(RULE): settings.pop(key)
             for key in list(settings)
@@ -168,18 +168,19 @@ def import_logs(
     typer.echo(f"next: gspo-lab report {done.study}")
 
 
-def _pair(entry: str, option: str, form: str) -> tuple[str, str]:
+def parse_pair(entry: str, option: str, form: str) -> tuple[str, str]:
+    """The two sides of KEY=VALUE. LabError where it is none."""
     key, _, value = entry.partition("=")
     if not key or not value:
         raise LabError(f"{option} {entry}: write it as {option} {form}")
     return key, value
 
 
-def _settings(overrides: list[str] | None) -> dict[str, object]:
+def parse_settings(overrides: list[str] | None) -> dict[str, object]:
+    """The settings of --set KEY=VALUE, each value as TOML, else as text."""
     out: dict[str, object] = {}
-    for key, value in (
-        _pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in overrides or ()
-    ):
+    for entry in overrides or ():
+        key, value = parse_pair(entry, "--set", "key=value, e.g. --set objective=gspo")
         if key.startswith("arm."):
             raise LabError(
                 f"--set {key}: --set is for the one arm that --arm names; state the settings of"

@@ -54,8 +54,14 @@ THE_MACHINES = {
 """Errors of folders, disks and the system's limits."""
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, a quota and a limit on the size of files."""
+MAKE_ROOM = "make room and give the same command again, which goes on from there"
+
+
 def refused(error: OSError) -> LabError | None:
     """The user's error behind an OSError of the machine; None for a bug."""
     if error.errno not in THE_MACHINES:
         return None
-    return LabError(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
+    line = f"{error.filename or 'a file'} cannot be used: {error.strerror}"
+    return LabError(f"{line}; {MAKE_ROOM}" if error.errno in NO_ROOM else line)

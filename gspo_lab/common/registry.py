@@ -3,9 +3,10 @@
 A name stands for `"module:attribute"`, which is imported only when the name is used. It comes from
 
     gspo_lab's table of the kind            ENGINES, LAUNCHERS, SAMPLERS, ...
-    an installed package's entry points     [project.entry-points."gspo_lab.engines"]   mine =
-    "my_pkg.engine:Mine" the name itself                         "my_pkg.module:Thing", or
-    "my_file.py:thing" for a file beside the study
+    an installed package's entry points     [project.entry-points."gspo_lab.engines"]
+                                            mine = "my_pkg.engine:Mine"
+    the name itself                         "my_pkg.module:Thing", or "my_file.py:thing" for a file
+                                            beside the study
 """
 
 import difflib

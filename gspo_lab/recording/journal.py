@@ -14,8 +14,7 @@ and the object.
 
 So a changed line contradicts its own digest, and a deleted, inserted or moved line that of the next
 one. Lines lost at the very end look like a kill. The chain detects accidents, not forgery. A
-journal of an earlier version may begin with lines without a digest; the first line with one covers
-the last of them.
+journal may begin with lines without a digest; the first line with one covers the last of them.
 
 The last status of a finished run holds the sha256 of all lines before it, and one of each
 evaluation's answers (`seal`). By these the database's copy of the answers can be checked without
@@ -132,9 +131,9 @@ class Journal:
         last = self._last
         for record in records:
             body = ENCODE(to_dict(record)).encode()
-            before = last
+            previous = last
             last = _digest(last + body)
-            lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], before, last))
+            lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], previous, last))
         if not lines:
             return
         data = (TORN + b"\n" if self._torn else b"") + b"".join(lines)
@@ -186,15 +185,15 @@ class JournalReader:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
-            before = _line_before(file, self.end)
-            last: bytes | None = _line_digest(before)
-            chained = before is not None and _seal(before) is not None
+            previous_line = _line_before(file, self.end)
+            last: bytes | None = _line_digest(previous_line)
+            chained = previous_line is not None and _seal(previous_line) is not None
             size = os.fstat(
                 file.fileno()
             ).st_size  # what is written meanwhile is read the next time
             file.seek(self.end)
             while self.end < size and (line := file.readline()).endswith(b"\n"):
-                at = self.end
+                start = self.end
                 line = line[:-1]
                 self.end += len(line) + 1
                 if _passed_over(line):
@@ -203,11 +202,11 @@ class JournalReader:
                 item = None if chained and seal is None else _object(line)
                 chained = chained or seal is not None
                 if item is None:
-                    self.damaged.append(Damage(at))
+                    self.damaged.append(Damage(start))
                     last = None  # what the next one follows is unknown
                     continue
                 if seal is not None and last is not None and seal[1] != last:
-                    self.damaged.append(Damage(at, gap=True))
+                    self.damaged.append(Damage(start, gap=True))
                 last = _digest(line) if seal is None else seal[2]
                 self.count += 1
                 yield item
@@ -247,23 +246,23 @@ def seal(path: Path) -> dict[str, Any]:
             rows = evaluations.setdefault(evaluation_key(item["bench"], item["step"]), {})
             rows[item.get("problem"), item.get("sample")] = [item.get(name) for name in ANSWERED]
     answers = {key: digest_of_answers(rows.values()) for key, rows in evaluations.items()}
-    whole = hashlib.sha256()
+    journal_digest = hashlib.sha256()
     for line in _lines_of(path):
-        whole.update(line)
-    return {"journal": whole.hexdigest(), "answers": answers}
+        journal_digest.update(line)
+    return {"journal": journal_digest.hexdigest(), "answers": answers}
 
 
 def sealed(path: Path) -> bool | None:
     """Whether a journal matches the seal in its last line. None: it has no seal."""
-    whole = hashlib.sha256()
+    journal_digest = hashlib.sha256()
     matches = None
     for line in _lines_of(path):
         if matches is not None:
             return False
         item = _object(line[:-1]) if b'"journal":' in line else None
         if item is not None and item.get("kind") == RunStatus.kind and "journal" in item:
-            matches = item["journal"] == whole.hexdigest()
-        whole.update(line)
+            matches = item["journal"] == journal_digest.hexdigest()
+        journal_digest.update(line)
     return matches
 
 

@@ -39,8 +39,10 @@ def _relative(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, An
     """The content with the paths under `keys` relative to `folder`: a shared record names no
     folders of a machine.
     """
-    here = folder.resolve()
-    return content | {key: os.path.relpath(content[key], here) for key in keys if content.get(key)}
+    absolute = folder.resolve()
+    return content | {
+        key: os.path.relpath(content[key], absolute) for key in keys if content.get(key)
+    }
 
 
 def _resolved(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
@@ -110,8 +112,8 @@ class StartFolder(WorkFolder):
 
     def model_folder(self) -> Path | None:
         """The model's folder, if it is finished and still exists."""
-        made = read_entry(self.path / paths.MADE, "path", str)
-        folder = None if made is None else (self.path / made).resolve()
+        model = read_entry(self.path / paths.MADE, "path", str)
+        folder = None if model is None else (self.path / model).resolve()
         return folder if folder is not None and folder.exists() else None
 
     def finish(self, model: Path) -> None:
@@ -143,8 +145,8 @@ class JournalFolder(WorkFolder):
 
     def recorded_for(self) -> str | None:
         """The run or subject that the first line names; None in older journals."""
-        first = next(iter(JournalReader(self.journal)), {})
-        return first.get("run") if first.get("kind") == RunStatus.kind else None
+        record = next(iter(JournalReader(self.journal)), {})
+        return record.get("run") if record.get("kind") == RunStatus.kind else None
 
     def records(self, *kinds: str) -> list[dict[str, Any]]:
         """The records in force, of some kinds or of all, in their order."""
@@ -259,6 +261,11 @@ class RunFolder(SubjectFolder):
                 return RunProgress(State(record["state"]), record["step"], record.get("message"))
         return RunProgress(State.PLANNED, 0)
 
+    def has_lost_model(self) -> bool:
+        """Whether the trained model that the run's last status names is gone."""
+        last = next(from_end(self.journal), {})
+        return last.get("model") is not None and not self.final.is_dir()
+
     def _under_way(self, steps: int) -> RunProgress:
         return RunProgress(State.RUNNING if self.lock_holder() else State.INTERRUPTED, steps)
 
@@ -309,23 +316,27 @@ class RunFolder(SubjectFolder):
             path.unlink(missing_ok=True)
 
 
-def same_run(first: str, second: str) -> bool:
+def same_run(run_id: str, other_id: str) -> bool:
     """Whether two ids name the same run or subject, whatever the study: a copied or archived study
     has another name.
     """
-    return first.partition("/")[2] == second.partition("/")[2]
+    return run_id.partition("/")[2] == other_id.partition("/")[2]
 
 
 def work_folders(*homes: Path) -> Iterator[WorkFolder]:
     """All folders of studies in which a process has ever worked: runs, pilots, evaluations,
     grades.
     """
-    return (WorkFolder(lock.parent) for home in homes for lock in home.glob(f"**/{paths.LOCK}"))
+    for home in homes:
+        for lock in home.glob(f"**/{paths.LOCK}"):
+            yield WorkFolder(lock.parent)
 
 
 def launched_folders(*homes: Path) -> Iterator[WorkFolder]:
     """All folders of studies with a launch on another host whose end was not yet noticed."""
-    return (WorkFolder(path.parent) for home in homes for path in home.glob(f"**/{paths.LAUNCHES}"))
+    for home in homes:
+        for path in home.glob(f"**/{paths.LAUNCHES}"):
+            yield WorkFolder(path.parent)
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:

@@ -61,8 +61,7 @@ class Chart:
     """One figure. `kind`, by what `x` is:
 
     lines     numbers; the only kind that other x axes (`Series.at`) apply to
-    dots      categories side by side, each with the dots of its seeds and a larger one for their
-    mean
+    dots      categories side by side, each with a dot per seed and a larger one for their mean
     """
 
     id: str

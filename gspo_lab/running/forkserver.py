@@ -45,50 +45,64 @@ def serve(orders: Connection) -> Path | None:
 
     Returns the folder to work on in each worker, and None in the server at its end.
     """
-    pids: dict[
-        int, int
-    ] = {}  # of workers that are not waited for yet, so that no other process can have their ids
-    numbers: dict[int, int] = {}  # by a descriptor that is readable once the worker has ended
+    # Workers that are not waited for yet, so that no other process can have their ids.
+    pids: dict[int, int] = {}
+    # By a descriptor that is readable once the worker has ended.
+    numbers: dict[int, int] = {}
     while True:
         for ready in wait([orders, *numbers]):
             if not isinstance(ready, Connection):
                 assert isinstance(ready, int)
                 os.close(ready)
                 number = numbers.pop(ready)
-                with suppress(ProcessLookupError):  # what it has started ends with it
-                    os.killpg(pids[number], signal.SIGKILL)
-                _, status = os.waitpid(pids.pop(number), 0)
+                code = _exit_code(pids.pop(number))
                 with suppress(OSError):
-                    orders.send((number, os.waitstatus_to_exitcode(status)))
+                    orders.send((number, code))
                 continue
             try:
                 number, order = orders.recv()
             except (EOFError, OSError):  # the conductor has gone
                 return None
-            if isinstance(order, Path):
-                try:
-                    with RunFolder(order).log.open("ab") as log:
-                        for stream in (
-                            sys.stdout,
-                            sys.stderr,
-                        ):  # what this process and its forks say from now on
-                            os.dup2(log.fileno(), stream.fileno())
-                    preload(order)
-                    pid = fork() if alone() else spawn(order)
-                except OSError:
-                    traceback.print_exc()
-                    orders.send((number, Exit.CRASHED))
-                    continue
-                if pid == 0:
-                    orders.close()
-                    for descriptor in numbers:
-                        os.close(descriptor)
-                    return order
-                pids[number] = pid
-                numbers[os.pidfd_open(pid)] = number
-            elif number in pids:
-                send = os.killpg if order == signal.SIGKILL else os.kill
-                send(pids[number], order)
+            if not isinstance(order, Path):
+                _signal(pids.get(number), order)
+                continue
+            try:
+                pid = _start(order)
+            except OSError:
+                traceback.print_exc()
+                orders.send((number, Exit.CRASHED))
+                continue
+            if pid == 0:
+                orders.close()
+                for descriptor in numbers:
+                    os.close(descriptor)
+                return order
+            pids[number] = pid
+            numbers[os.pidfd_open(pid)] = number
+
+
+def _start(folder: Path) -> int:
+    """Start a folder's worker, which writes to its log from now on; 0 in a forked worker."""
+    with RunFolder(folder).log.open("ab") as log:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), stream.fileno())
+    preload(folder)
+    return fork() if alone() else spawn(folder)
+
+
+def _signal(pid: int | None, number: signal.Signals) -> None:
+    """Send a signal to a worker, SIGKILL to its whole group; None: it has ended."""
+    if pid is not None:
+        send = os.killpg if number == signal.SIGKILL else os.kill
+        send(pid, number)
+
+
+def _exit_code(pid: int) -> int:
+    """The exit code of a worker that has ended; its child processes end with it."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def preload(folder: Path) -> None:

@@ -1,11 +1,12 @@
 """How far work is, for people: a table that renews itself in a terminal, a plain line now and then
 anywhere else.
 
-arm   s0               s1                s2        reward  clipped
-grpo  finished 60/60   sampling 12/60    queued     0.412    0.58%      a row per arm, a cell per
-seed
-gspo  evaluating 15/60 queued            queued     0.387   41.20%
-━━━━━━━━━━━━━━━  2 of 6 finished, 4 min 10 s elapsed, about 6 min left
+    arm   s0               s1                s2        reward  clipped
+    grpo  finished 60/60   sampling 12/60    queued     0.412    0.58%
+    gspo  evaluating 15/60 queued            queued     0.387   41.20%
+    ━━━━━━━━━━━━━━━  2 of 6 finished, 4 min 10 s elapsed, about 6 min left
+
+The table has a row per arm and a cell per seed.
 """
 
 import heapq
@@ -117,8 +118,8 @@ class Progress:
 
     def spend(self, kind: Kind, seconds: float, amount: float) -> None:
         """Count `seconds` for so much work of a kind."""
-        before = self.spent.get(kind, (0.0, 0.0))
-        self.spent[kind] = before[0] + seconds, before[1] + amount
+        spent = self.spent.get(kind, (0.0, 0.0))
+        self.spent[kind] = spent[0] + seconds, spent[1] + amount
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,11 @@ class ProgressCell:
     def name(self) -> str:
         """As lines name it: grpo/s0."""
         return f"{self.row}/{self.column}" if self.column else self.row
+
+
+def print_text(console: Console, text: str) -> None:
+    """Print text as it is, without markup, colours or line breaks of the console's own."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Rates:
@@ -268,10 +274,6 @@ class ProgressView:
         self._expected = rates
         self._stage_seconds = dict(stage_seconds)
 
-    def expect_stage(self, stage: str, seconds: float) -> None:
-        """Estimate a stage that has no cells yet by these seconds."""
-        self._stage_seconds[stage] = seconds
-
     def begin(self, stage: str, cells: Sequence[ProgressCell], slots: int) -> None:
         """The work on these cells begins, on so many slots."""
         self.add(cells)
@@ -293,12 +295,12 @@ class ProgressView:
             self._lost.add(cell.name)
         self._drawn = 0.0
         if self._live is None or progress.state is State.LOST:
-            at = (
+            step_text = (
                 f" at step {progress.step}"
                 if progress.step and progress.state is not State.RUNNING
                 else ""
             )
-            self.print_line(f"{cell.name}: {word}{at} on {progress.place}")
+            self.print_line(f"{cell.name}: {word}{step_text} on {progress.place}")
 
     def end(self, cell: ProgressCell, line: str) -> None:
         """A piece of work has ended, as `line` says."""
@@ -309,34 +311,34 @@ class ProgressView:
     def finish(self) -> None:
         """All is done: a plain line says how much that was."""
         if self._live is None:
-            done = ", ".join(
+            counts_text = ", ".join(
                 f"{cell.name}: {cell.progress.step:,} of {cell.progress.steps:,}"
                 for cell in self._cells
             )
-            self.print_line(f"{done}, {self._summary(time.monotonic())}")
+            self.print_line(f"{counts_text}, {self._summary(time.monotonic())}")
 
     def print_line(self, text: str) -> None:
         """A line above the table, or with the time of day before it."""
-        before = "" if self._live is not None else f"{time.strftime('%H:%M:%S')} "
+        time_of_day = "" if self._live is not None else f"{time.strftime('%H:%M:%S')} "
         self._console.print(
-            before + text, markup=False, highlight=False, soft_wrap=self._live is None
+            time_of_day + text, markup=False, highlight=False, soft_wrap=self._live is None
         )
 
-    def refresh_view(self, now: float) -> None:
+    def refresh_view(self, clock: float) -> None:
         """Some time has passed: warn of what has happened, and draw the table or say a line if one
         is due.
         """
         for cell in self._cells:
             self._warn(cell)
         if self._live is not None:
-            if now - self._drawn >= REDRAW_SECONDS:
-                self._drawn = now
-                self._live.update(self._table(now), refresh=True)
-        elif now - self._lined >= min(
-            max(FIRST_LINE_SECONDS, (now - self._began) / 20), LAST_LINE_SECONDS
+            if clock - self._drawn >= REDRAW_SECONDS:
+                self._drawn = clock
+                self._live.update(self._table(clock), refresh=True)
+        elif clock - self._lined >= min(
+            max(FIRST_LINE_SECONDS, (clock - self._began) / 20), LAST_LINE_SECONDS
         ):
-            self._lined = now
-            self.print_line(self._line(now))
+            self._lined = clock
+            self.print_line(self._line(clock))
 
     def _warn(self, cell: ProgressCell) -> None:
         progress = cell.progress
@@ -360,10 +362,10 @@ class ProgressView:
         }
         return [cell for cell in self._cells if not open_stages or cell.stage in open_stages]
 
-    def _summary(self, now: float) -> str:
+    def _summary(self, clock: float) -> str:
         counted = [cell for cell in self._cells if cell.stage != WARM_STARTS] or self._cells
-        done = sum(cell.progress.state is State.FINISHED for cell in counted)
-        text = f"{done} of {len(counted)} finished, {duration(now - self._began)} elapsed"
+        finished = sum(cell.progress.state is State.FINISHED for cell in counted)
+        text = f"{finished} of {len(counted)} finished, {duration(clock - self._began)} elapsed"
         seconds, complete = self._left()
         if seconds >= 1:
             bound = "about" if complete else "more than"
@@ -373,25 +375,25 @@ class ProgressView:
     def _left(self) -> tuple[float, bool]:
         return seconds_left(self._cells, self._slots, self._expected, self._stage_seconds)
 
-    def _share_done(self, now: float) -> float:
+    def _share_done(self, clock: float) -> float:
         """The share of the whole time that has passed; of the steps if that is not known."""
         seconds, complete = self._left()
-        elapsed = now - self._began
+        elapsed = clock - self._began
         if complete and elapsed + seconds:
             return elapsed / (elapsed + seconds)
-        done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
-        return done / max(1, sum(cell.progress.steps for cell in self._cells))
+        steps_done = sum(min(cell.progress.step, cell.progress.steps) for cell in self._cells)
+        return steps_done / max(1, sum(cell.progress.steps for cell in self._cells))
 
-    def _line(self, now: float) -> str:
+    def _line(self, clock: float) -> str:
         running = [cell for cell in self._shown() if cell.progress.state is State.RUNNING]
-        texts = [_cell_text(cell, now) for cell in running[:RUNNING_NAMED]]
+        texts = [_cell_text(cell, clock) for cell in running[:RUNNING_NAMED]]
         if len(running) > RUNNING_NAMED:
             texts.append(f"{len(running) - RUNNING_NAMED} more running")
         if self._waits_for:
             texts.append(self._waits_for)
-        return "; ".join([*texts, self._summary(now)])
+        return "; ".join([*texts, self._summary(clock)])
 
-    def _table(self, now: float) -> Group:
+    def _table(self, clock: float) -> Group:
         cells = self._shown()
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
@@ -412,17 +414,17 @@ class ProgressView:
             texts = _wide_row(by_column, columns) if wide else _letter_row(by_column)
             means = [_mean(by_column.values(), name) for name in numbers]
             table.add_row(row, *texts, *means)
-        summary = self._summary(now)
+        summary = self._summary(clock)
         width = max(BAR_WIDTH // 3, min(BAR_WIDTH, self._console.width - len(summary) - 4))
         bar = Table.grid(padding=(0, 2))
-        share = self._share_done(now)
+        share = self._share_done(clock)
         bar.add_row(ProgressBar(total=1.0, completed=share, width=width), summary)
         legend = [] if wide else [_legend(cells)]
-        details = [(cell, _detail(cell.progress, now)) for cell in cells]
-        named = [
+        details = [(cell, _detail(cell.progress, clock)) for cell in cells]
+        detail_lines = [
             Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail
         ]
-        return Group(table, *legend, *named[:RUNNING_NAMED], bar)
+        return Group(table, *legend, *detail_lines[:RUNNING_NAMED], bar)
 
 
 def _cell_text(cell: ProgressCell, now: float) -> str:
@@ -486,21 +488,23 @@ def _legend(cells: Sequence[ProgressCell]) -> Text:
     return legend
 
 
-def _detail(progress: Progress, now: float) -> str:
-    shown = progress.detail and progress.state is State.RUNNING
-    return f" {progress.detail}, {duration(now - progress.since)}" if shown else ""
+def _detail(progress: Progress, clock: float) -> str:
+    is_shown = progress.detail and progress.state is State.RUNNING
+    return f" {progress.detail}, {duration(clock - progress.since)}" if is_shown else ""
 
 
 def duration(seconds: float) -> str:
     """As people say it: 40 s, 3 min 20 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
         return (
-            f"{whole // 60} min {whole % 60:02d} s" if whole < 600 else f"{round(whole / 60)} min"
+            f"{rounded // 60} min {rounded % 60:02d} s"
+            if rounded < 600
+            else f"{round(rounded / 60)} min"
         )
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 Advance = Callable[[str, int], None]
@@ -514,15 +518,15 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
     recent = {name: deque([(time.monotonic(), 0)]) for name in totals}
     over = threading.Event()
 
-    def advance(name: str, more: int) -> None:
+    def advance(name: str, count: int) -> None:
         progress = counts[name]
-        now = time.monotonic()
+        clock = time.monotonic()
         times = recent[name]
-        progress.step += more
-        times.append((now, progress.step))
-        while len(times) > 2 and now - times[1][0] >= PACE_SECONDS:
+        progress.step += count
+        times.append((clock, progress.step))
+        while len(times) > 2 and clock - times[1][0] >= PACE_SECONDS:
             times.popleft()
-        progress.spent = {("step", name): (now - times[0][0], progress.step - times[0][1])}
+        progress.spent = {("step", name): (clock - times[0][0], progress.step - times[0][1])}
         progress.left = {("step", name): progress.steps - progress.step}
         if progress.step >= progress.steps:
             progress.state = State.FINISHED

@@ -28,6 +28,7 @@ from gspo_lab.recording.records import Record, RunStatus, StepRecord
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
 from gspo_lab.running.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
 from gspo_lab.study import Run
+from gspo_lab.training.engines import ENGINES
 from gspo_lab.training.engines.check import make_engine
 
 MOST_LOG_BYTES = 32 << 20
@@ -79,12 +80,13 @@ def speak_into(log: Path) -> None:
 
     The size that other processes add to it is checked at this process's next write.
     """
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(
-            _Output(number, log), encoding="utf-8", errors="backslashreplace", write_through=True
-        )  # type: ignore[type-var]
-        for number in (1, 2)
-    )
+    sys.stdout = _text_output(1, log)
+    sys.stderr = _text_output(2, log)
+
+
+def _text_output(descriptor: int, log: Path) -> io.TextIOWrapper:
+    output: Any = _Output(descriptor, log)
+    return io.TextIOWrapper(output, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
 class _Output(io.RawIOBase):
@@ -140,7 +142,8 @@ class JournalSink:
     """A sink that passes everything on to the journal and knows how many steps are complete.
 
     It adds the run, its declaration, reference ranges and starting files to an engine's `started`.
-    Its own `finished` seals the journal and the trained model.
+    Its own `finished` seals the journal and the trained model, which every engine of the package
+    leaves.
     """
 
     def __init__(self, folder: RunFolder, run: Run, journal: Journal, steps: int) -> None:
@@ -175,10 +178,10 @@ class JournalSink:
     def _whole(self, step: int) -> None:
         """LabError if the journal lacks a step before the one at which the run is taken up."""
         recorded = self._folder.records(StepRecord.kind) if step else ()
-        if lacking := set(range(step)) - {record.get("step") for record in recorded}:
+        if missing_steps := set(range(step)) - {record.get("step") for record in recorded}:
             raise LabError(
-                f"{self._folder.journal} lacks step {min(lacking)} though the run has come to step"
-                f" {step}; delete the folder {self._folder.path} to make the run again"
+                f"{self._folder.journal} lacks step {min(missing_steps)} though the run has come to"
+                f" step {step}; delete the folder {self._folder.path} to make the run again"
             )
 
     def _require_place(self) -> None:
@@ -197,6 +200,12 @@ class JournalSink:
         sealed = {}
         if state is State.FINISHED:
             self._require_place()
+            saves_model = self._run.settings.engine.name in ENGINES
+            if saves_model and not self._folder.final.is_dir():
+                raise LabError(
+                    f"{self._folder.final} is missing though the run came to its end: start the"
+                    " study again, and the run resumes from its last checkpoint"
+                )
             sealed = {**seal(self._folder.journal), "model": sums_digest(self._folder.final)}
         self.write(
             [RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)]
@@ -277,10 +286,10 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
             folder.write_progress(step, settings.steps)
 
     try:
-        made = warm_start(model, task, settings, seed, cache, progress=progress)
+        model_folder = warm_start(model, task, settings, seed, cache, progress=progress)
     except Stopped:
         return Exit.STOPPED
-    folder.finish(made)
+    folder.finish(model_folder)
     return Exit.FINISHED
 
 

@@ -8,8 +8,6 @@ to 0. An interaction compares none.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from itertools import combinations
 
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, Sweep
@@ -183,38 +181,3 @@ def _balanced(weights: list[float], levels: Levels) -> bool:
     for weight, level in zip(weights, levels, strict=True):
         totals[level] += weight
     return all(abs(total) <= ROUNDING for total in totals.values())
-
-
-@dataclass(frozen=True)
-class Factorial:
-    """Four arms that cross two factors of two values each; `weights` compare the first of `keys`
-    over the second.
-    """
-
-    keys: tuple[str, str]
-    weights: dict[str, float]
-
-
-def factorial(arms: Mapping[str, Arm], baseline: str) -> Factorial | None:
-    """The first 2 x 2 design among the arms with the baseline; None without one.
-
-    If one of the two factors is the objective, the weights compare it.
-    """
-    treatments = [name for name in arms if name != baseline]
-    for three in combinations(treatments, 3):
-        names = (baseline, *three)
-        divided = factors({name: arms[name] for name in names})
-        halves = [levels for levels in divided if len(set(levels)) == 2 and sum(levels) == 2]
-        if len(divided) == 2 and len(halves) == 2:
-            rules = [
-                levels
-                for levels in halves
-                if any(key.startswith("objective.") for key in divided[levels])
-            ]
-            compared = next(iter(rules or halves))
-            averaged = next(levels for levels in halves if levels is not compared)
-            weights = {
-                name: 0.5 if level else -0.5 for name, level in zip(names, compared, strict=True)
-            }
-            return Factorial((divided[compared][0], divided[averaged][0]), weights)
-    return None

@@ -18,6 +18,7 @@ from gspo_lab.study.dotted_keys import flat, under
 from gspo_lab.study.schema import Settings, unread
 from gspo_lab.study.study import Study
 from gspo_lab.study.verdict_tables import score_named
+from gspo_lab.training.objectives.calibration import LEAST_TOKEN_NOISE, saturated_share
 from gspo_lab.training.objectives.presets import PRESETS
 
 Level = Literal["warn", "error"]
@@ -68,10 +69,6 @@ WAIVABLE = tuple(ERRORS)
 WIDE = 0.1
 NARROW = 1e-2
 SATURATED = 0.4
-LEAST_TOKEN_NOISE = 0.02
-"""Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens
-more.
-"""
 DETECTABLE = {3: 3.26, 4: 2.13}
 """Smallest effect at 80 % power in sd of the pair difference, by number of seeds, from
 `stats.power`.
@@ -155,11 +152,7 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
             ),
         )
     limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
-    predicted = (
-        0.0
-        if limit is None
-        else 0.5 * math.erfc((low + high) / 2 * math.sqrt(limit / 2) / LEAST_TOKEN_NOISE)
-    )
+    predicted = 0.0 if limit is None else saturated_share(low, high, limit)
     if predicted > SATURATED:
         yield (
             "eps-too-narrow",

@@ -15,7 +15,7 @@ from synthetic_lab import make_lab
 
 from gspo_lab.cli.output import wrapped
 
-STUDY = Path(__file__).parents[2] / "studies" / "moe_stability.toml"
+STUDY = Path(__file__).parents[2] / "studies" / "near_collapse.toml"
 
 
 def in_a_terminal(*words: str, columns: int = 80) -> list[str]:

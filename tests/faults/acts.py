@@ -115,9 +115,9 @@ def a_wish(folder: Path) -> None:
 @functools.cache
 def _recorded() -> "TemporaryDirectory[str]":
     """Made once: its declaration says when."""
-    made = TemporaryDirectory()
-    make_lab(Path(made.name), seeds=1, steps=2, every=2)
-    return made
+    created = TemporaryDirectory()
+    make_lab(Path(created.name), seeds=1, steps=2, every=2)
+    return created
 
 
 def a_lab(folder: Path) -> None:
@@ -146,19 +146,19 @@ def trained(folder: Path) -> Any:
     home = RunFolder(folder / RUN_HOME)
     assert not scan(home.journal).damaged
     records = {  # of what was recorded twice the last counts
-        tuple(one.get(key) for key in KEYS): {
-            key: value for key, value in one.items() if not is_time(key)
+        tuple(entry.get(key) for key in KEYS): {
+            key: value for key, value in entry.items() if not is_time(key)
         }
-        for one in home.records()
-        if one["kind"] != RunStatus.kind
+        for entry in home.records()
+        if entry["kind"] != RunStatus.kind
     }
     return home.status().state, records, contents(home.final), names(home.path)
 
 
 def started(folder: Path) -> Any:
     """The start's weights, every file's name."""
-    made = StartFolder(folder / START_HOME).model_folder()
-    return contents(made), names(folder / "cache")
+    created = StartFolder(folder / START_HOME).model_folder()
+    return contents(created), names(folder / "cache")
 
 
 def asked(folder: Path) -> Any:
@@ -183,12 +183,12 @@ def rows(database: Path) -> list[str]:
 
 def reported(folder: Path) -> Any:
     """A killed writer of a report leaves what it had begun beside it: several may write at once."""
-    whole = {
+    complete = {
         name: digest
         for name, digest in contents(folder / "reports").items()
         if not name.endswith(".partial")
     }
-    return read(folder), whole, names(folder / "runs")
+    return read(folder), complete, names(folder / "runs")
 
 
 def exported(folder: Path) -> Any:
@@ -214,15 +214,19 @@ def table(folder: Path, query: str) -> list[Any]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in folder.iterdir()}
+    return {
+        entry.name: hashlib.sha256(entry.read_bytes()).hexdigest() for entry in folder.iterdir()
+    }
 
 
 def names(folder: Path) -> list[str]:
     """Every file below; what SQLite keeps beside a database comes and goes."""
-    found = (one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
+    result = (
+        entry.relative_to(folder).as_posix() for entry in folder.rglob("*") if entry.is_file()
+    )
     return sorted(
         name
-        for name in found
+        for name in result
         if not name.endswith(("-wal", "-shm", "log.txt")) and "__pycache__" not in name
     )
 

@@ -56,9 +56,9 @@ def run(
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
     }
-    with TemporaryDirectory() as apart:
-        out = Path(apart) / "out"
-        log = Path(apart) / "log"
+    with TemporaryDirectory() as scratch:
+        out = Path(scratch) / "out"
+        log = Path(scratch) / "log"
         process = CONTEXT.Process(
             target=_act, args=(folder, tuple(command), fault, environment, out, log)
         )
@@ -71,9 +71,9 @@ def run(
         seconds = time.monotonic() - began
         assert seconds < MOST_SECONDS, f"{command} did not end"
         assert process.exitcode is not None
-        said = out.read_text(errors="replace") if out.exists() else ""
+        output = out.read_text(errors="replace") if out.exists() else ""
         met = log.read_text(errors="replace") if log.exists() else ""
-        return Ended(process.exitcode, said, tuple(met.splitlines()), seconds)
+        return Ended(process.exitcode, output, tuple(met.splitlines()), seconds)
 
 
 def _act(
@@ -105,4 +105,4 @@ LENGTH = int(os.environ.get("GSPO_LAB_FAULTS", "1"))
 
 def rounds(name: str, short: int) -> Iterator[random.Random]:
     """Dice for each of `short` rounds, and for as many times that as the length says."""
-    return (random.Random(f"{name} {one}") for one in range(short * LENGTH))
+    return (random.Random(f"{name} {entry}") for entry in range(short * LENGTH))

@@ -116,7 +116,7 @@ class Disk:
             connection: sqlite3.Connection = connect(database, *how, **named)
             if disk.holds(database) and not str(database).startswith(("file:", ":")):
                 connection.set_trace_callback(
-                    lambda said: disk.meet(f"sqlite {said.split()[0].lower()}", database)
+                    lambda statement: disk.meet(f"sqlite {statement.split()[0].lower()}", database)
                 )
             return connection
 

@@ -75,15 +75,17 @@ def journals_row(said: str) -> str:
 
 @pytest.mark.parametrize("copied", ["journal.jsonl", ""], ids=["journal", "folder"])
 def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: str) -> None:
-    first = evaluated(runs, FIRST, 1)
-    second = evaluated(runs, SECOND, 3)
+    first_evaluation = evaluated(runs, FIRST, 1)
+    second_evaluation = evaluated(runs, SECOND, 3)
     ingest(runs)
     assert scores(runs) == {FIRST: 0.125, SECOND: 0.375}
     if copied:
-        shutil.copy(second.path / copied, first.path / copied)
+        shutil.copy(second_evaluation.path / copied, first_evaluation.path / copied)
     else:
-        shutil.copytree(second.path, first.path, dirs_exist_ok=True)
-    line = f"{first.journal}: recorded for another run and left out".replace(f"{runs}/", "runs/")
+        shutil.copytree(second_evaluation.path, first_evaluation.path, dirs_exist_ok=True)
+    line = f"{first_evaluation.journal}: recorded for another run and left out".replace(
+        f"{runs}/", "runs/"
+    )
     assert line in gspo_lab("report", "toy").err
     assert scores(runs) == {SECOND: 0.375}
     assert (
@@ -97,7 +99,7 @@ def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: 
     assert line in rebuilt.err
     assert rebuilt.code == 1, "what the journal holds is missing"
     assert scores(runs) == {SECOND: 0.375}
-    shutil.rmtree(first.path)
+    shutil.rmtree(first_evaluation.path)
     evaluated(runs, FIRST, 1)
     assert "left out" not in gspo_lab("report", "toy").err
     assert scores(runs) == {FIRST: 0.125, SECOND: 0.375}
@@ -123,12 +125,12 @@ def test_eval_refuses_to_go_on_with_the_answers_of_another_model(tmp_path: Path)
     act.prepare(tmp_path)
     for seed in "01":
         assert run(tmp_path, (*act.command, "--seed", seed)).code == 0
-    one, other = sorted(tmp_path.glob("runs/_subjects/*/evaluations/*/journal.jsonl"))
-    shutil.copy(one, other)
+    entry, other = sorted(tmp_path.glob("runs/_subjects/*/evaluations/*/journal.jsonl"))
+    shutil.copy(entry, other)
     refused = [run(tmp_path, (*act.command, "--seed", seed)) for seed in "01"]
-    assert sorted(said.code for said in refused) == [0, 2]
+    assert sorted(output.code for output in refused) == [0, 2]
     line = f"{other.relative_to(tmp_path)} was recorded for _subjects/"
-    assert any(line in said.said for said in refused), refused
+    assert any(line in output.said for output in refused), refused
 
 
 def test_run_tells_a_damaged_journal_of_a_finished_run(
@@ -140,10 +142,10 @@ def test_run_tells_a_damaged_journal_of_a_finished_run(
     journal = tmp_path / "runs/count/a/s0/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
-    said = gspo_lab(*COUNT).err
+    output = gspo_lab(*COUNT).err
     assert (
         "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is"
-        " missing" in said
+        " missing" in output
     )
 
 
@@ -160,7 +162,7 @@ def test_a_finished_run_that_lost_a_file_fails_its_certificate(
 ) -> None:
     (runs / FIRST / "checkpoints").mkdir()
     (runs / FIRST / "checkpoints" / "kept").touch()
-    whole = (runs / FIRST / file).read_bytes()
+    complete = (runs / FIRST / file).read_bytes()
     (runs / FIRST / file).unlink()
     if rebuilt:
         gspo_lab("records", "rebuild")
@@ -175,7 +177,7 @@ def test_a_finished_run_that_lost_a_file_fails_its_certificate(
             f"{FIRST}/run.json is missing, so that the run is missing from every number"
             in certified.err
         )
-    (runs / FIRST / file).write_bytes(whole)
+    (runs / FIRST / file).write_bytes(complete)
     mended = gspo_lab("certify", "toy", "--regrade-sample", "0")
     assert FIRST not in journals_row(mended.out)
     assert "missing" not in mended.err
@@ -204,8 +206,8 @@ def test_two_studies_may_ask_for_a_warm_start_at_once(tmp_path: Path) -> None:
         " Path\n"
     )
     asking += "for i in range(200): StartFolder(Path(sys.argv[1])).write_request({'seed': i})"
-    both = [subprocess.Popen([sys.executable, "-c", asking, str(tmp_path)]) for _ in range(2)]
-    assert [one.wait(240) for one in both] == [0, 0]
+    processes = [subprocess.Popen([sys.executable, "-c", asking, str(tmp_path)]) for _ in range(2)]
+    assert [entry.wait(240) for entry in processes] == [0, 0]
     assert StartFolder(tmp_path).request() == {"seed": 199}
     assert not list(tmp_path.glob(".*.partial"))
 
@@ -217,15 +219,15 @@ def test_two_studies_that_begin_together_share_a_warm_start(tmp_path: Path) -> N
     for name in ("one", "other"):
         (tmp_path / f"{name}.toml").write_text(toml + "[warm_start]\nsteps = 30\nbatch_size = 2\n")
     words = [sys.executable, "-m", "gspo_lab.cli", "run", "--jobs", "1", "--arms", "a"]
-    both = [
+    processes = [
         subprocess.Popen(
             [*words, f"{name}.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         for name in ("one", "other")
     ]
-    said = [one.communicate(timeout=400)[0].decode() for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
-    assert not any("Traceback" in text for text in said)
+    output = [entry.communicate(timeout=400)[0].decode() for entry in processes]
+    assert [entry.returncode for entry in processes] == [0, 0], output
+    assert not any("Traceback" in text for text in output)
     assert len(list(tmp_path.glob("runs/_starts/warm-starts/*/manifest.json"))) == 1
 
 
@@ -252,7 +254,9 @@ def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_wh
         '{"hold": {"a/s0": 1}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
     )
     words = [sys.executable, "-m", "gspo_lab.cli", *COUNT]
-    first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    first_process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     until((tmp_path / "held-a-s0").exists)
     for lock in (
         *tmp_path.glob("runs/**/lock"),
@@ -263,11 +267,11 @@ def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_wh
     (tmp_path / "behaviour.json").write_text(
         '{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
     )
-    second = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert second.returncode == 2, second
-    assert "another process writes to " in second.stdout
-    first.terminate()
-    first.communicate(timeout=240)
+    second_process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert second_process.returncode == 2, second_process
+    assert "another process writes to " in second_process.stdout
+    first_process.terminate()
+    first_process.communicate(timeout=240)
     assert run(tmp_path, COUNT).code == 0
     assert not json.loads(gspo_lab("show", "--json", "--runs", str(tmp_path / "runs")).out)[0].get(
         "damaged"

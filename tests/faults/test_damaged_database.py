@@ -28,17 +28,18 @@ def flipped(dice: random.Random, data: bytes) -> bytes:
 
 def page(dice: random.Random, data: bytes) -> bytes:
     """A page of zeros, of noise, or another's."""
-    at, other = (PAGE * dice.randrange(len(data) // PAGE) for _ in range(2))
+    step = PAGE * dice.randrange(len(data) // PAGE)
+    other = PAGE * dice.randrange(len(data) // PAGE)
     instead = dice.choice((bytes(PAGE), dice.randbytes(PAGE), data[other : other + PAGE]))
-    return data[:at] + instead + data[at + PAGE :]
+    return data[:step] + instead + data[step + PAGE :]
 
 
 def text(dice: random.Random, data: bytes) -> bytes:
     """Bytes of a JSON text turned to others: its shape, or no UTF-8."""
-    at = data.index(dice.choice((b'{"model"', b'"question"')))
+    offset = data.index(dice.choice((b'{"model"', b'"question"')))
     out = bytearray(data)
     for _ in range(3):
-        out[at + dice.randrange(200)] = dice.randrange(256)
+        out[offset + dice.randrange(200)] = dice.randrange(256)
     return bytes(out)
 
 
@@ -49,8 +50,8 @@ def cut(dice: random.Random, data: bytes) -> bytes:
 
 def header(dice: random.Random, data: bytes) -> bytes:
     """Some of SQLite's own first hundred bytes."""
-    at = dice.randrange(100)
-    return data[:at] + bytes([dice.randrange(256)]) + data[at + 1 :]
+    offset = dice.randrange(100)
+    return data[:offset] + bytes([dice.randrange(256)]) + data[offset + 1 :]
 
 
 def lacking(dice: random.Random, data: bytes) -> bytes:
@@ -64,9 +65,9 @@ def lacking(dice: random.Random, data: bytes) -> bytes:
                 connection.execute("SELECT type, name FROM sqlite_schema ORDER BY 1, 2").fetchall()
             )
             columns = connection.execute(f"SELECT name FROM pragma_table_info('{name}')").fetchall()
-            whole = kind != "table" or dice.random() < 0.3
+            complete = kind != "table" or dice.random() < 0.3
             with suppress(sqlite3.OperationalError):  # a key, or made by SQLite itself
-                if whole:
+                if complete:
                     connection.execute(f'DROP {kind} "{name}"')
                 else:
                     connection.execute(
@@ -86,26 +87,28 @@ def told(said: Said) -> bool:
 @pytest.mark.parametrize(
     "damage",
     [flipped, page, text, cut, header, pytest.param(lacking, marks=pytest.mark.slow)],
-    ids=lambda one: one.__name__,
+    ids=lambda entry: entry.__name__,
 )
 def test_a_damaged_database_is_told_and_rebuilt(
     damage: Damage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = make_lab(tmp_path, seeds=1, steps=2, every=2)
     monkeypatch.chdir(tmp_path)
-    whole = database.read_bytes()
-    held = rows(database)
+    complete = database.read_bytes()
+    stored = rows(database)
     for dice in rounds(damage.__name__, 6):
         for path in database.parent.glob("lab.db*"):
             path.unlink()
-        database.write_bytes(damage(dice, whole))
-        said = [gspo_lab(*command) for command in (("show",), ("show", "toy"), ("certify", "toy"))]
-        if not any(map(told, said)):
-            assert said[-1].code == 1 or rows(database) == held, "a change that nobody told"
+        database.write_bytes(damage(dice, complete))
+        output = [
+            gspo_lab(*command) for command in (("show",), ("show", "toy"), ("certify", "toy"))
+        ]
+        if not any(map(told, output)):
+            assert output[-1].code == 1 or rows(database) == stored, "a change that nobody told"
         rebuilt = gspo_lab("records", "rebuild")
         if (
             rebuilt.code
         ):  # it looks like another program's or a newer version's, which is never replaced
             assert "newer gspo-lab" in rebuilt.err or "not gspo-lab's" in rebuilt.err, rebuilt.err
         else:
-            assert rows(database) == held
+            assert rows(database) == stored

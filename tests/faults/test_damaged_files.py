@@ -102,9 +102,9 @@ def everything(folder: Path) -> Path:
     )
     SubjectFolder(runs / SUBJECT).describe({"kind": "model", "name": "some/model"})
     for place in (RUN, SUBJECT):
-        asked = EvaluationFolder(runs / place / "evaluations" / "k")
-        asked.declare({"evaluation": "k", "bench": "k", "seed": 1})
-        with asked.append() as journal:
+        question = EvaluationFolder(runs / place / "evaluations" / "k")
+        question.declare({"evaluation": "k", "bench": "k", "seed": 1})
+        with question.append() as journal:
             journal.write([answer])
     again = RunFolder(runs / RUN).grades
     again.path.mkdir()
@@ -130,7 +130,7 @@ def everything(folder: Path) -> Path:
     return database
 
 
-@pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda entry: entry.__name__)
 @pytest.mark.parametrize(
     "file", [*FILES, *(pytest.param(file, marks=pytest.mark.slow) for file in MORE)]
 )
@@ -142,20 +142,20 @@ def test_a_damaged_file_is_told_or_changes_nothing(
     )
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs" / file
-    whole = path.read_bytes()
-    held = rows(database)
-    if not whole and damage is another_shape:
+    complete = path.read_bytes()
+    stored = rows(database)
+    if not complete and damage is another_shape:
         pytest.skip("a lock holds no JSON")
     for dice in rounds(f"{file} {damage.__name__}", 3 if file in FILES else 1):
-        path.write_bytes(damage(dice, whole))
-        said = [gspo_lab(*command) for command in LOOKS]
-        assert any(told(one, file) for one in said) or rows(database) == held, (
+        path.write_bytes(damage(dice, complete))
+        output = [gspo_lab(*command) for command in LOOKS]
+        assert any(told(entry, file) for entry in output) or rows(database) == stored, (
             path.read_bytes(),
-            said,
+            output,
         )
-        path.write_bytes(whole)
+        path.write_bytes(complete)
         assert gspo_lab("records", "rebuild").code == 0
-        assert rows(database) == held
+        assert rows(database) == stored
 
 
 def flipped(dice: random.Random, path: Path) -> None:
@@ -173,20 +173,26 @@ def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_fr
     calm.mkdir()
     train.prepare(calm)
     met = run(calm, train.command).met
-    second = [place for place, one in enumerate(met) if one == f"rename .{RESUME}.partial"][1]
+    second_move = [
+        place for place, entry in enumerate(met) if entry == f"rename .{RESUME}.partial"
+    ][1]
     for number, dice in enumerate(rounds("checkpoint", 2)):
         folder = tmp_path / str(number)
         folder.mkdir()
         train.prepare(folder)
-        assert run(folder, train.command, Fault(KILL, second)).code == -9
+        assert run(folder, train.command, Fault(KILL, second_move)).code == -9
         resume = RunFolder(folder / RUN_HOME).resume
         flipped(dice, resume)
-        told = run(folder, train.command)
-        assert (told.code, f"{resume} is damaged" in told.said, "Traceback" in told.said) == (
+        outcome = run(folder, train.command)
+        assert (
+            outcome.code,
+            f"{resume} is damaged" in outcome.said,
+            "Traceback" in outcome.said,
+        ) == (
             2,
             True,
             False,
-        ), told
+        ), outcome
         resume.unlink()
         assert run(folder, train.command).code == 0
         assert train.left(folder) == train.left(calm)
@@ -206,7 +212,7 @@ def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(
         if name == "train"
         else StartFolder(tmp_path / START_HOME).model_folder()
     )
-    files = sorted(one for one in model.iterdir() if one.stat().st_size)
+    files = sorted(entry for entry in model.iterdir() if entry.stat().st_size)
     command = (
         "eval",
         "--bench",
@@ -221,18 +227,18 @@ def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(
     assert run(tmp_path, command).code == 0
     for number, dice in enumerate(rounds(f"model of {name}", 2)):
         file = dice.choice(files)
-        whole = file.read_bytes()
+        complete = file.read_bytes()
         flipped(dice, file)
-        told = run(
+        outcome = run(
             tmp_path, (*command, "--max-tokens", str(number + 2))
         )  # not asked yet: it is read
-        assert (told.code, "Traceback" in told.said) == (2, False), (file, told)
-        assert str(model) in told.said
-        file.write_bytes(whole)
+        assert (outcome.code, "Traceback" in outcome.said) == (2, False), (file, outcome)
+        assert str(model) in outcome.said
+        file.write_bytes(complete)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda entry: entry.__name__)
 def test_what_a_warm_start_is_asked_by_and_answers_with_is_whole_or_told(
     damage: Any, tmp_path: Path
 ) -> None:
@@ -243,12 +249,12 @@ def test_what_a_warm_start_is_asked_by_and_answers_with_is_whole_or_told(
     files = [home.path / name for name in (WARM_START, PROGRESS, MADE)]
     for dice in rounds(f"asked {damage.__name__}", 2):
         file = dice.choice(files)
-        whole = file.read_bytes()
-        file.write_bytes(damage(dice, whole))
+        complete = file.read_bytes()
+        file.write_bytes(damage(dice, complete))
         ended = run(tmp_path, act.command)
         assert ended.code in (0, 2), ended
         assert "Traceback" not in ended.said
         for look in (home.model_folder, home.steps_done):
             with suppress(LabError):
                 look()
-        file.write_bytes(whole)
+        file.write_bytes(complete)

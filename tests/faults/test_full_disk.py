@@ -4,6 +4,7 @@ nothing lost.
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import gspo_lab
+from counting import Bench
 
-from gspo_lab.common.errors import LabError, refused
+from gspo_lab.common.errors import MAKE_ROOM, LabError, refused
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import StepRecord
+from gspo_lab.recording.runfolder import RunFolder
 
 LIMITED = """
 import resource, signal, sys
@@ -82,14 +86,14 @@ def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_befor
     for path in paths:
         save(path)
     files = paths[0], paths[1] / "model.safetensors"
-    before = [file.read_bytes() for file in files]
+    original = [file.read_bytes() for file in files]
     for path in paths:
-        with files_of_at_most(50_000), pytest.raises(LabError) as told:
+        with files_of_at_most(50_000), pytest.raises(LabError) as refusal:
             save(path)
-        assert str(told.value).startswith(f"{path} cannot be written (")
+        assert str(refusal.value).startswith(f"{path} cannot be written (")
         end = "make room and start the study again, the run goes on from its last checkpoint"
-        assert str(told.value).endswith(end)
-    assert [file.read_bytes() for file in files] == before
+        assert str(refusal.value).endswith(end)
+    assert [file.read_bytes() for file in files] == original
     assert {*tmp_path.iterdir()} == {*paths}
 
 
@@ -97,12 +101,50 @@ def test_a_journal_that_finds_no_room_is_named(tmp_path: Path) -> None:
     with (
         Journal(tmp_path) as sink,
         files_of_at_most(100),
-        pytest.raises(OSError, match="File too large") as told,
+        pytest.raises(OSError, match="File too large") as refusal,
     ):
         sink.write([StepRecord(step=0, prompts=1, responses=2)] * 3)
-    assert (
-        str(refused(told.value)) == f"{tmp_path / 'journal.jsonl'} cannot be used: File too large"
-    )
+    line = f"{tmp_path / 'journal.jsonl'} cannot be used: File too large; {MAKE_ROOM}"
+    assert str(refused(refusal.value)) == line
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB; skipped where this process may not mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_study_on_a_full_disk_names_a_file_and_goes_on_with_more_room(
+    bench: Bench, small_disk: Path
+) -> None:
+    """The disk is full before the first file, then amid journals, database and report."""
+    bench.steps = 8
+    bench.study()
+    runs = small_disk / "runs"
+    words = ("run", str(bench.toml), "--runs", str(runs), "--output-dir", str(small_disk / "out"))
+    filler = small_disk / "filler"
+    for room in (0, 8_000, 150_000, 400_000, 700_000):
+        filler.unlink(missing_ok=True)
+        disk = os.statvfs(small_disk)
+        filler.write_bytes(bytes(max(0, disk.f_bavail * disk.f_frsize - room)))
+        call = gspo_lab(*words)
+        text = call.out + call.err
+        assert call.code == 2 or room > 8_000, text
+        assert "Traceback" not in text
+        assert call.code == 0 or (f"{small_disk}/" in text and MAKE_ROOM in text), text
+    filler.unlink()
+    call = gspo_lab(*words)
+    assert call.code == 0, call
+    for run in ("a/s0", "b/s1"):
+        steps = RunFolder(runs / "count" / run).records(StepRecord.kind)
+        assert [record["step"] for record in steps] == list(range(8))
+    assert (small_disk / "out" / "count.html").is_file()
 
 
 def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:
@@ -136,10 +178,10 @@ for number in range(10_000):
     print(number)
 """
     assert ran(code, log).returncode == 0
-    said = log.read_text().splitlines()
-    assert log.stat().st_size <= 10_000 + len(said[0]) + 1
-    assert said[0].startswith("(what was said before")
-    assert said[1:] == [str(number) for number in range(int(said[1]), 10_000)]
+    output = log.read_text().splitlines()
+    assert log.stat().st_size <= 10_000 + len(output[0]) + 1
+    assert output[0].startswith("(what was said before")
+    assert output[1:] == [str(number) for number in range(int(output[1]), 10_000)]
 
 
 def test_output_that_is_no_log_is_not_cut(tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ with exclusive_lock(Path(sys.argv[1]), "no"):
     os._exit(0)
 """
     path = tmp_path / "lock"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, check=True
     )
-    child = int(done.stdout)
+    child = int(completed.stdout)
     try:
         os.kill(child, 0)  # it lives
         assert lock_holder(path) is None

@@ -59,11 +59,11 @@ def calm(act: Act, place: Path) -> Calm:
 
 def somewhere(dice: random.Random, calm: Ended, *kinds: str) -> int:
     """One of the operations that it came to; each kind on each file is as likely as any other."""
-    known = sorted({one for one in calm.met if not kinds or one.split()[0] in kinds})
-    if not known:
+    expected = sorted({entry for entry in calm.met if not kinds or entry.split()[0] in kinds})
+    if not expected:
         pytest.skip("SQLite alone writes here, which the limits on sizes reach")
-    chosen = dice.choice(known)
-    return dice.choice([place for place, one in enumerate(calm.met) if one == chosen])
+    chosen = dice.choice(expected)
+    return dice.choice([place for place, entry in enumerate(calm.met) if entry == chosen])
 
 
 def killed(dice: random.Random, calm: Ended) -> dict[str, Any]:
@@ -88,8 +88,8 @@ def anytime(dice: random.Random, calm: Ended) -> dict[str, Any]:
 
 def refused(dice: random.Random, calm: Ended) -> dict[str, Any]:
     """An operation, and perhaps all later ones of its kind, fails."""
-    at = somewhere(dice, calm, "open", "write", "fsync", "rename", "unlink", "mkdir")
-    return {"fault": Fault(dice.choice(ERRORS), at, lasting=dice.random() < 0.5)}
+    place = somewhere(dice, calm, "open", "write", "fsync", "rename", "unlink", "mkdir")
+    return {"fault": Fault(dice.choice(ERRORS), place, lasting=dice.random() < 0.5)}
 
 
 def full(dice: random.Random, calm: Ended) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def end_workers(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "strike", [killed, torn, cut, anytime, refused, full], ids=lambda one: one.__name__
+    "strike", [killed, torn, cut, anytime, refused, full], ids=lambda entry: entry.__name__
 )
 def test_what_was_struck_ends_as_if_nothing_had_been(
     strike: Strike,
@@ -117,28 +117,28 @@ def test_what_was_struck_ends_as_if_nothing_had_been(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    wanted, undisturbed = calm
+    expected, undisturbed = calm
     codes = []
     for dice in rounds(f"{act.command} {strike.__name__}", 1):
         monkeypatch.chdir(place.parent)
         folder = prepared(act, place)
-        how = strike(dice, undisturbed)
-        struck = run(folder, act.command, **how)
+        options = strike(dice, undisturbed)
+        struck = run(folder, act.command, **options)
         codes.append(struck.code)
         if strike is anytime and dice.random() < 0.5:
             end_workers(folder)
-        told = f"{how}, {struck.met[-1:]}: {struck.said}"
+        context = f"{options}, {struck.met[-1:]}: {struck.said}"
         assert struck.code in (
             (-9, -25, 0) if strike in (killed, torn, cut, anytime) else (0, 2)
-        ), told
-        assert "Traceback" not in struck.said, told
-        assert struck.code != 2 or "/" in struck.said, told  # it names the file
+        ), context
+        assert "Traceback" not in struck.said, context
+        assert struck.code != 2 or "/" in struck.said, context  # it names the file
         monkeypatch.chdir(folder)
         if (folder / "runs").is_dir():
-            assert gspo_lab("show").code == 0, told
+            assert gspo_lab("show").code == 0, context
         again = run(folder, act.command)
-        assert again.code == 0, f"{told}\n{again.said}"
-        assert act.left(folder) == wanted, told
+        assert again.code == 0, f"{context}\n{again.said}"
+        assert act.left(folder) == expected, context
     if LENGTH > 1:
         with capsys.disabled():
             print(

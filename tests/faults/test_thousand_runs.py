@@ -19,11 +19,11 @@ SEEDS = 500
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two arms, three steps; the working folder as long as it is used."""
     folder = tmp_path_factory.mktemp("thousand")
-    before = Path.cwd()
+    original = Path.cwd()
     make_lab(folder, seeds=SEEDS, steps=3, every=3)
     os.chdir(folder)
     yield folder
-    os.chdir(before)
+    os.chdir(original)
 
 
 def spent(*command: str) -> tuple[Said, float]:
@@ -31,8 +31,8 @@ def spent(*command: str) -> tuple[Said, float]:
     has made.
     """
     began = time.process_time()
-    said = gspo_lab(*command)
-    return said, time.process_time() - began
+    output = gspo_lab(*command)
+    return output, time.process_time() - began
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,20 @@ def spent(*command: str) -> tuple[Said, float]:
             60.0,
         ),
     ],
-    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+    ids=lambda entry: entry[0] if isinstance(entry, tuple) else "",
 )
 def test_what_reads_a_thousand_runs_takes_seconds(
     command: tuple[str, ...], code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The bounds are four times the figures of docs/results/performance.md: they catch squares.
     Made-up answers are not those of the problems, which `certify` tells."""
-    said, seconds = spent(*command)
+    output, seconds = spent(*command)
     with capsys.disabled():
         print(f"\n  {' '.join(command)}, {2 * SEEDS} runs: {seconds:.2f} s of processor time")
-    assert said.code == code, said
+    assert output.code == code, output
     assert seconds < most
     if command[0] == "certify":
-        assert f"grpo/s5, and {2 * SEEDS - 6} more" in " ".join(said.out.split()), (
+        assert f"grpo/s5, and {2 * SEEDS - 6} more" in " ".join(output.out.split()), (
             "a thousand names are no answer"
         )
 
@@ -85,8 +85,8 @@ def test_the_numbers_of_a_thousand_runs_are_three_megabytes(
 def test_a_study_of_ten_thousand_seeds_is_planned_in_seconds(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said, seconds = spent("plan", "studies/toy.toml", "--seeds", "10000")
+    output, seconds = spent("plan", "studies/toy.toml", "--seeds", "10000")
     with capsys.disabled():
         print(f"\n  plan --seeds 10000: {seconds:.2f} s of processor time")
-    assert (said.code, "20000 runs" in said.out) == (0, True), said
+    assert (output.code, "20000 runs" in output.out) == (0, True), output
     assert seconds < 16

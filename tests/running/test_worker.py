@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,14 @@ from typing import Any
 import pytest
 from waiting import until
 
+from gspo_lab.common.atomic_files import write_sums
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.states import State
 from gspo_lab.recording.journal import scan
+from gspo_lab.recording.records import RunStatus, StepRecord
+from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.running.plan import plan
+from gspo_lab.running.worker import JournalSink
 from gspo_lab.study import load_study
 
 ENGINE = """
@@ -60,9 +68,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "runs/s/a/s0"
     while WORKERS:
         with (
-            WORKERS.pop() as left
+            WORKERS.pop() as remaining
         ):  # of a test that failed; killing one that has ended does nothing
-            left.kill()
+            remaining.kill()
 
 
 def prepare(folder: Path, engine: str, steps: int = 3) -> None:
@@ -97,16 +105,16 @@ def records(folder: Path, kind: str) -> list[dict[str, Any]]:
 def test_a_run_to_its_end(folder: Path) -> None:
     prepare(folder, "engines.py:Slow")
     process = worker(folder)
-    _, said = process.communicate(timeout=240)
-    assert (process.returncode, said) == (0, "")
+    _, output = process.communicate(timeout=240)
+    assert (process.returncode, output) == (0, "")
     assert [record["step"] for record in records(folder, "step")] == [0, 1, 2]
     last = records(folder, "status")[-1]
     assert (last["state"], last["step"]) == ("finished", 3)
-    before = (folder / "journal.jsonl").read_bytes()
+    original = (folder / "journal.jsonl").read_bytes()
     again = worker(folder)
     again.communicate(timeout=240)
     assert again.returncode == 0
-    assert (folder / "journal.jsonl").read_bytes() == before, "a finished run has nothing to add"
+    assert (folder / "journal.jsonl").read_bytes() == original, "a finished run has nothing to add"
 
 
 def test_a_signal_stops_it_after_the_step(folder: Path) -> None:
@@ -114,8 +122,8 @@ def test_a_signal_stops_it_after_the_step(folder: Path) -> None:
     process = worker(folder)
     until(lambda: records(folder, "step"))
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=240)
-    assert (process.returncode, said) == (3, "")
+    _, output = process.communicate(timeout=240)
+    assert (process.returncode, output) == (3, "")
     last = records(folder, "status")[-1]
     assert (last["state"], last["step"]) == ("stopped", len(records(folder, "step")))
 
@@ -152,18 +160,46 @@ def test_why_it_failed_is_its_last_word(
 ) -> None:
     prepare(folder, engine)
     process = worker(folder)
-    _, shown = process.communicate(timeout=240)
+    _, output = process.communicate(timeout=240)
     assert process.returncode == code
     last = records(folder, "status")[-1]
     assert (last["state"], last["message"]) == ("failed", message)
     assert last["step"] == len(records(folder, "step"))
-    assert shown == (said or shown)
-    assert ("Traceback" in shown) == (code == 1)
+    assert output == (said or output)
+    assert ("Traceback" in output) == (code == 1)
+
+
+def test_no_run_is_finished_without_its_final_model(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('question = "?"\ntask = "addition"\nsteps = 1\n[arm.a]\nobjective = "grpo"\n')
+    study = load_study(path)
+    [run] = study.runs()[:1]
+    folder = RunFolder(run.folder(tmp_path))
+    folder.final.mkdir(parents=True)
+    folder.final.rmdir()
+    folder.specify(run.to_json())
+    with folder.append() as journal:
+        sink = JournalSink(folder, run, journal, 0)
+        sink.write([RunStatus(state="started", step=0), StepRecord(step=0, prompts=1, responses=2)])
+        with pytest.raises(LabError, match="final is missing though the run came to its end"):
+            sink.write_progress(State.FINISHED)
+        assert not folder.status().finished
+        folder.final.mkdir()
+        (folder.final / "config.json").write_text("{}")
+        write_sums(folder.final)
+        sink.write_progress(State.FINISHED)
+    assert folder.status().finished
+    assert plan(study, tmp_path).warnings == []
+    shutil.rmtree(folder.final)
+    [warning] = plan(study, tmp_path).warnings
+    assert warning.startswith(
+        "finished, but without its trained model (checkpoints/final): s/a/s0; the records are whole"
+    )
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
     process = worker(tmp_path / "nowhere")
-    _, said = process.communicate(timeout=240)
+    _, output = process.communicate(timeout=240)
     assert process.returncode == 2
-    assert "no run.json in " in said
+    assert "no run.json in " in output
     assert not (tmp_path / "nowhere").exists()

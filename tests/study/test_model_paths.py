@@ -52,7 +52,7 @@ def test_a_relative_model_lies_beside_the_study(
     shutil.move(beside / "my-model", elsewhere / "my-model")
     study("my-model")
     with pytest.raises(LabError, match=r"write model = '\.\./elsewhere/my-model'"):
-        preflight(load_study(path), here=False)
+        preflight(load_study(path), on_this_machine=False)
 
 
 def test_the_schema_names_every_built_in_model() -> None:

@@ -1,11 +1,11 @@
 """The checks that decide whether two runs of one seed are a matched pair.
 
-settings, code, packages, device, numerics            how the runs were made
-weights, tokenizer, chat template, grader             what they started from
-prompts, first rollout, first mini-batches            what they did before the arms could differ
-benchmark items, protocol, grader, base score         how they are scored
-identity, plan, sealed answers                        whether each run's record is consistent
-(`record_checks`)
+settings, code, packages, device, numerics       how the runs were made
+weights, tokenizer, chat template, grader        what they started from
+prompts, first rollout, first mini-batches       what they did before the arms could differ
+benchmark items, protocol, grader, base score    how they are scored
+identity, plan, sealed answers                   whether each run's record is consistent
+                                                 (`record_checks`)
 """
 
 from collections.abc import Mapping, Sequence

@@ -182,11 +182,13 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
     starts = _by_run(read_starts(evidence, study))
     streams = read_prompt_streams(evidence, study)
-    firsts = _by_run(read_steps(evidence, study, FIRST, at=[0]))
+    firsts = _by_run(read_steps(evidence, study, FIRST, at_steps=[0]))
     last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
     spent = {
         (str(row["run_id"]), row["step"]): row
-        for row in _rows(read_steps(evidence, study, (*PLANNED_TOTALS, *LENGTH_TOTALS), at=last))
+        for row in _rows(
+            read_steps(evidence, study, (*PLANNED_TOTALS, *LENGTH_TOTALS), at_steps=last)
+        )
     }
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)

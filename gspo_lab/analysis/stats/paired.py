@@ -221,16 +221,6 @@ def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
     return max(-1.0, min(1.0, float((a * b).sum()) / math.sqrt((a**2).sum() * (b**2).sum())))
 
 
-def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
-    """The covariance of two arms over two seeds or more: what a seed gives both of them, and
-    cancels in its pair.
-    """
-    a = finite(y_a, "first arm")
-    b = finite(y_b, "second arm")
-    same_length(a, b, "shared variance")
-    return float(np.cov(a, b)[0, 1])
-
-
 @dataclass(frozen=True)
 class TwoWay:
     """Mean difference over seeds and items.

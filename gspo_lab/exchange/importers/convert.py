@@ -87,7 +87,7 @@ class Conversion:
         self._places: dict[str, tuple[tuple[str, str], ...]] = {}
         self._taken: set[tuple[str, str]] = set()
         self._nonfinite: dict[str, int] = {}
-        self._rounded: dict[str, tuple[str, int]] = {}
+        self.rounded: dict[str, tuple[str, int]] = {}
         self._untrained: set[str] = set()
         self._interval = 1
         """The largest number of steps between two rows of training."""
@@ -154,7 +154,7 @@ class Conversion:
         notes = self.log.notes
         for name, nonfinite_at in self._nonfinite.items():
             notes.append(f"{name} is NaN or infinite, first at step {nonfinite_at}")
-        for name, (text, count) in self._rounded.items():
+        for name, (text, count) in self.rounded.items():
             below = f"{text.lstrip('-')[1:]}5"
             notes.append(
                 f"{name} is printed as {text} at {count} steps: below {below}, but not known"
@@ -184,8 +184,8 @@ class Conversion:
                 continue
             is_score = ("score", self.names.bench(name)) in places
             if isinstance(logged, str) and not is_score and not self._is_reward(name):
-                text, count = self._rounded.get(name, (logged, 0))
-                self._rounded[name] = (text, count + 1)
+                text, count = self.rounded.get(name, (logged, 0))
+                self.rounded[name] = (text, count + 1)
                 continue
             for table, column in places:
                 getattr(row, table)[column] = value

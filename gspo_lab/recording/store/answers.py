@@ -55,16 +55,20 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
             return with_numbers(shares, names)
         import pandas as pd
 
-        how = scores_of("reward") if score.reward else scores_of("correct", pass_at(score.k))
-        decides = evidence.select(study, query.replace("JOIN scores", f"JOIN ({how}) AS scores"))
+        query_of_score = (
+            scores_of("reward") if score.reward else scores_of("correct", pass_at(score.k))
+        )
+        decides = evidence.select(
+            study, query.replace("JOIN scores", f"JOIN ({query_of_score}) AS scores")
+        )
         decides = decides[decides["bench"] == score.bench].assign(bench=primary)
         return with_numbers(pd.concat([shares, decides], ignore_index=True), names)
 
-    whole = evidence.once((query, study), read)
+    scores = evidence.once((query, study), read)
     return (
-        whole.copy()
+        scores.copy()
         if evaluation is None
-        else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
+        else scores[scores["evaluation"] == evaluation].reset_index(drop=True)
     )
 
 

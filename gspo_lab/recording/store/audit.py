@@ -29,18 +29,18 @@ Read = Callable[[str, Sequence[Any]], Iterator[tuple[Any, ...]]]
 
 TAKEN = (RUNS, EVALUATIONS, *RECORD_TABLES.values())
 """The tables that a run's files fill."""
-COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"
+COUNTED = "SELECT " + ", ".join(f"(SELECT COUNT(*) FROM {table.name})" for table in TAKEN)
 
 
-def study_at_fault(folder: Path, study: str, held: Mapping[str, Any]) -> str | None:
-    """The fault of the database's copy `held` of study.json; `folder` holds the studies'
+def study_at_fault(folder: Path, study: str, stored: Mapping[str, Any]) -> str | None:
+    """The fault of the database's copy `stored` of study.json; `folder` holds the studies'
     folders.
     """
     try:
         content = json_file(folder / study / STUDY)
     except LabError as error:
         return str(error)
-    return None if content == held else f"the database holds another {STUDY}"
+    return None if content == stored else f"the database holds another {STUDY}"
 
 
 def runs_at_fault(
@@ -51,16 +51,18 @@ def runs_at_fault(
 
     Runs with a worker are left out, because the database lags behind them.
     """
-    held: list[dict[str, int]] = [
+    row_counts: list[dict[str, int]] = [
         dict(read(f"SELECT run_id, COUNT(*) FROM {table.name} GROUP BY 1", ())) for table in TAKEN
     ]
     with nowhere() as connection:
         for run in runs:
             if lock_holder(folder / run / LOCK) is None:
-                whole = sealed(folder / run / JOURNAL)
-                broken = ["its journal is not what its last word sealed"] if whole is False else []
-                ours = [counts.get(run, 0) for counts in held]
-                yield run, whole, [*broken, *_taken_anew(read, folder, connection, run, ours)]
+                matches_seal = sealed(folder / run / JOURNAL)
+                counts_of_run = [counts.get(run, 0) for counts in row_counts]
+                faults = list(_taken_anew(read, folder, connection, run, counts_of_run))
+                if matches_seal is False:
+                    faults.insert(0, "its journal is not what its last word sealed")
+                yield run, matches_seal, faults
 
 
 def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -105,33 +107,33 @@ def models_changed(home: Path, start: str | None) -> Iterator[str]:
     models = [("trained model", home / CHECKPOINTS / FINAL, last.get("model"))]
     if isinstance(began, str):
         models.append(("starting model", Path(began), start))
-    for kind, folder, named in models:
-        if named is not None and folder.is_dir():
+    for kind, folder, recorded_digest in models:
+        if recorded_digest is not None and folder.is_dir():
             try:
                 check_digests(folder)
             except LabError as error:
                 yield str(error)
-            if sums_digest(folder) != named:
+            if sums_digest(folder) != recorded_digest:
                 yield f"its {kind} {folder.name} is not the one that its journal names"
 
 
 def _taken_anew(
-    read: Read, folder: Path, connection: sqlite3.Connection, run: str, ours: Sequence[int]
+    read: Read, folder: Path, connection: sqlite3.Connection, run: str, row_counts: Sequence[int]
 ) -> Iterator[str]:
-    """`ours`: how many rows of TAKEN's tables the database has of the run."""
+    """`row_counts`: how many rows of TAKEN's tables the database has of the run."""
     try:
         take_files(connection, folder, run, {}, None)
     except LabError as error:
         yield str(error)
     broken = "SELECT path, line, COALESCE(gap, 0) FROM damaged"
     # That a journal was longer only the database knows.
-    known = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
-    for path, line, gap in sorted([*connection.execute(broken), *known]):
-        yield f"{path.removeprefix(f'{run}/')}{PLACES[gap].format(line)}"
-    for table, count, theirs in zip(
-        TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True
+    lost_ends = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
+    for path, line, gap in sorted([*connection.execute(broken), *lost_ends]):
+        yield path.removeprefix(f"{run}/") + PLACES[gap].format(line)
+    for table, count, count_in_files in zip(
+        TAKEN, row_counts, connection.execute(COUNTED).fetchone(), strict=True
     ):
-        place = f": {count} where there are {theirs}" if count != theirs else None
+        place = f": {count} where there are {count_in_files}" if count != count_in_files else None
         if place or (count and (place := _parted(read, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
     with transaction(connection):
@@ -146,8 +148,12 @@ def _parted(read: Read, connection: sqlite3.Connection, table: TableSpec, run: s
         f" {quoted(table.key)}"
     )
     pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)
-    for row, (first, second) in enumerate(pairs):
-        if first != second:
-            names = [name for name, a, b in zip(table.names, first, second, strict=True) if a != b]
+    for row, (stored_row, row_in_files) in enumerate(pairs):
+        if stored_row != row_in_files:
+            names = [
+                name
+                for name, a, b in zip(table.names, stored_row, row_in_files, strict=True)
+                if a != b
+            ]
             return f": row {row}, {', '.join(names[:3])}"
     return None

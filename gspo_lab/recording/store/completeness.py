@@ -11,31 +11,34 @@ if TYPE_CHECKING:
 
 
 def first_missing(evidence: "Evidence", run: str, steps: int, updates: int | None) -> str | None:
-    """What `steps` steps with `updates` updates each lack or have too much; None if they are
-    complete.
+    """What the rows of a run lack or have too much; None if they are complete.
 
-    With `updates` None the steps state how many updates they made.
+    `steps` steps with `updates` updates each are due. With `updates` None the steps state how many
+    updates they made.
     """
-    for table, each, column in (("steps", 1, "0"), ("updates", updates, "minibatch")):
-        if each is None:
-            query = (
-                "SELECT (SELECT COUNT(*) FROM updates WHERE run_id = :run), MAX(updates_total) FROM"
-                " steps"
-            )
-            made, due = evidence.rows(f"{query} WHERE run_id = :run", {"run": run})[0]
-            return None if made == due else f"{made} updates, where its steps count {due}"
-        query = (
-            f"SELECT COUNT(*), MIN(step), MAX(step), MAX({column}) FROM {table} WHERE run_id = ?"
-        )
-        count, low, high, last = evidence.rows(query, (run,))[0]
-        if (count, low, high, last) != (
-            (steps * each, 0, steps - 1, each - 1) if steps else (0, None, None, None)
-        ):
-            return (
-                f"{count} {table} up to step {high}, where {steps * each} up to step {steps - 1}"
-                " are due"
-            )
-    return None
+    if fault := _wrong_count(evidence, run, "steps", "0", steps, 1):
+        return fault
+    if updates is not None:
+        return _wrong_count(evidence, run, "updates", "minibatch", steps, updates)
+    query = (
+        "SELECT (SELECT COUNT(*) FROM updates WHERE run_id = :run), MAX(updates_total) FROM steps"
+        " WHERE run_id = :run"
+    )
+    count, due = evidence.rows(query, {"run": run})[0]
+    return None if count == due else f"{count} updates, where its steps count {due}"
+
+
+def _wrong_count(
+    evidence: "Evidence", run: str, table: str, column: str, steps: int, rows_per_step: int
+) -> str | None:
+    """What a table lacks that should hold `rows_per_step` rows of each of `steps` steps."""
+    query = f"SELECT COUNT(*), MIN(step), MAX(step), MAX({column}) FROM {table} WHERE run_id = ?"
+    count, low, high, last = evidence.rows(query, (run,))[0]
+    due = steps * rows_per_step
+    expected = (due, 0, steps - 1, rows_per_step - 1) if steps else (0, None, None, None)
+    if (count, low, high, last) == expected:
+        return None
+    return f"{count} {table} up to step {high}, where {due} up to step {steps - 1} are due"
 
 
 def answer_digests(evidence: "Evidence", run: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gspo_lab.common.errors import LabError
+from gspo_lab.common.errors import MAKE_ROOM, LabError
 from gspo_lab.recording.store.schema import (
     ABOUT,
     INDEXES,
@@ -51,9 +51,9 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         # Offsets and rows commit together, and the journals can restore both.
         connection.execute("PRAGMA synchronous = NORMAL")
         _create_if_empty(connection)
-        if lacking := _missing_object(connection):
+        if missing := _missing_object(connection):
             raise LabError(
-                f"{path} is not whole (no {lacking}); the journals are: gspo-lab records rebuild"
+                f"{path} is not whole (no {missing}); the journals are: gspo-lab records rebuild"
             )
         yield connection
 
@@ -131,9 +131,9 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     uri = path.resolve().as_uri()
 
     # Another thread may read ahead on it, while its owner waits for that or does something else.
-    def connected(how: str) -> sqlite3.Connection:
+    def connected(mode: str) -> sqlite3.Connection:
         return sqlite3.connect(
-            f"{uri}?{how}",
+            f"{uri}?{mode}",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
@@ -180,7 +180,7 @@ def explained(path: Path) -> Iterator[None]:
                 "is damaged (no SQLite database); the journals are not: gspo-lab records rebuild"
             ),
             sqlite3.SQLITE_BUSY: "is held by another program: close that and try again",
-            sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+            sqlite3.SQLITE_FULL: f"cannot grow: the disk is full; {MAKE_ROOM}",
             sqlite3.SQLITE_READONLY: "cannot be written: check who owns the file and its folder",
             sqlite3.SQLITE_CANTOPEN: (
                 "cannot be opened: check that its folder exists and who owns it"
@@ -260,22 +260,21 @@ def _missing_object(connection: sqlite3.Connection) -> str | None:
     )
     columns = set(connection.execute(query + " WHERE entry.type = 'table'"))
     entries = (*(table.name for table in TABLES), *INDEXES, *VIEWS)
-    expected: list[tuple[str, str | None]] = [(name, None) for name in entries]
-    expected += [(table.name, column.name) for table in TABLES for column in table.columns]
-    absent = (
-        entry
-        for entry in expected
-        if (entry[0] not in present if entry[1] is None else entry not in columns)
-    )
-    return next((".".join(filter(None, entry)) for entry in absent), None)
+    for name in entries:
+        if name not in present:
+            return name
+    for table in TABLES:
+        for column in table.columns:
+            if (table.name, column.name) not in columns:
+                return f"{table.name}.{column.name}"
+    return None
 
 
 def _create(database: "Database", table: TableSpec) -> str:
     """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in
     their key's order.
 
-    A meaning is a comment above its column, where ALTER TABLE leaves it alone and
-    `TableSpec.transform` finds it.
+    A meaning is a comment above its column, where ALTER TABLE leaves it alone.
     """
     sql = database.create_table_sql(
         table.name,
@@ -287,10 +286,8 @@ def _create(database: "Database", table: TableSpec) -> str:
 
     def explained(line: re.Match[str]) -> str:
         column = table.column(line[1])
-        return (
-            _comment(column.meaning if column.unit == "-" else f"{column.meaning} [{column.unit}]")
-            + line[0]
-        )
+        unit = "" if column.unit == "-" else f" [{column.unit}]"
+        return _comment(column.meaning + unit) + line[0]
 
     sql = re.sub(r'^ +"(\w+)" ', explained, sql, flags=re.MULTILINE).replace(
         "(\n", f"(\n{_comment(table.meaning)}", 1

@@ -96,10 +96,10 @@ class Evidence:
         def read() -> dict[str, Any]:
             rows = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
             if not rows:
-                known = self.studies()
+                studies = self.studies()
                 raise LabError(
-                    f"no study '{name}'{nearest(name, known)} in {self._path}; it has"
-                    f" {', '.join(known) or 'none'}"
+                    f"no study '{name}'{nearest(name, studies)} in {self._path}; it has"
+                    f" {', '.join(studies) or 'none'}"
                 )
             try:
                 content: dict[str, Any] = json.loads(rows[0][0])
@@ -189,9 +189,8 @@ class Evidence:
                 )
             column = recorded.column(name)
             if numbers and column.type == "TEXT":
-                raise LabError(
-                    f"{table}.{name} is {'JSON' if column.json else 'text'}, not a number"
-                )
+                kind = "JSON" if column.json else "text"
+                raise LabError(f"{table}.{name} is {kind}, not a number")
         return names
 
 
@@ -205,11 +204,14 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
             return True
         if refused:
             return False
-        runs = [run.id for name in names for run in evidence.chosen(name)]
-        broken = evidence.rows("PRAGMA quick_check(1)") != [("ok",)]
-        return broken or any(
-            faults for _, _, faults in runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs)
-        )
+        if evidence.rows("PRAGMA quick_check(1)") != [("ok",)]:
+            return True
+        for name in names:
+            runs = [run.id for run in evidence.chosen(name)]
+            audited = runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs)
+            if any(faults for _, _, faults in audited):
+                return True
+        return False
     except Exception:  # it cannot even be compared
         return True
 

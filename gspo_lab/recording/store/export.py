@@ -62,14 +62,14 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
     out = []
     with explained(db), closing(reading(db)) as connection:
         if study is not None:
-            known = [
+            studies = [
                 name
                 for (name,) in connection.execute("SELECT DISTINCT study FROM runs ORDER BY study")
             ]
-            if study not in known:
+            if study not in studies:
                 raise LabError(
-                    f"no study '{study}'{nearest(study, known)} in {db}; it has"
-                    f" {', '.join(known) or 'none'}"
+                    f"no study '{study}'{nearest(study, studies)} in {db}; it has"
+                    f" {', '.join(studies) or 'none'}"
                 )
         folder.mkdir(parents=True, exist_ok=True)
         for name, (restriction, order) in PARTS.items():
@@ -96,8 +96,8 @@ def write_table(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[An
 
     `types`: column -> SQLite type.
     """
-    with atomic_file(path) as beside:
-        (_write_csv if path.suffix == ".csv" else _write_parquet)(beside, types, rows)
+    with atomic_file(path) as temporary:
+        (_write_csv if path.suffix == ".csv" else _write_parquet)(temporary, types, rows)
 
 
 def _write_csv(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
@@ -113,9 +113,9 @@ def _write_parquet(path: Path, types: Mapping[str, str], rows: Iterable[Sequence
 
     arrow = {"INTEGER": pyarrow.int64(), "REAL": pyarrow.float64(), "TEXT": pyarrow.string()}
     schema = pyarrow.schema([(column, arrow[type]) for column, type in types.items()])
-    left = iter(rows)
+    remaining_rows = iter(rows)
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        while some := list(islice(left, ROWS_AT_ONCE)):
+        while some := list(islice(remaining_rows, ROWS_AT_ONCE)):
             by_column = zip(*some, strict=True)
             columns = [
                 pyarrow.array(values, field.type)

@@ -3,11 +3,10 @@
     runs/<study>/study.json                          -> studies
     runs/<study>/<arm>/<seed>/run.json               -> runs
                               journal.jsonl          -> steps, updates, answers, statuses
-                              evaluations/<name>/evaluation.json -> evaluations
-                                                 journal.jsonl   -> answers, statuses (with
-                                                 `evaluation` set)
-                              grades/journal.jsonl, evaluations/<name>/grades/journal.jsonl ->
-                              grades
+                              grades/journal.jsonl   -> grades
+                              evaluations/<name>/evaluation.json       -> evaluations
+                              evaluations/<name>/journal.jsonl         -> answers, statuses
+                              evaluations/<name>/grades/journal.jsonl  -> grades
     runs/_subjects/<name>/subject.json               -> subjects
                           evaluations/, grades/      as in a run
 
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.atomic_files import lock_holder, wait_for_lock
-from gspo_lab.common.errors import LabError
+from gspo_lab.common.errors import MAKE_ROOM, NO_ROOM, LabError
 from gspo_lab.common.paths import (
     EVALUATION,
     LOCK,
@@ -156,16 +155,17 @@ def _alone(runs: Path, patience_seconds: float | None = None) -> Iterator[None]:
             lock.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(wait_for_lock(lock, patience_seconds=patience_seconds))
         except OSError as error:
+            remedy = MAKE_ROOM if error.errno in NO_ROOM else "check who owns it"
             raise LabError(
-                f"{lock.parent} cannot be written to ({error.strerror}): check who owns it"
+                f"{lock.parent} cannot be written to ({error.strerror}): {remedy}"
             ) from error
         yield
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    known = run_files.all_seen(connection)
+    file_rows = run_files.all_seen(connection)
     states = dict(connection.execute("SELECT run_id, state FROM runs"))
-    theirs = run_files.by_folder(known)
+    seen_by_run = run_files.by_folder(file_rows)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
@@ -174,11 +174,13 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     for study in run_files.folders(runs):
         path = study / STUDY
         name = f"{study.name}/{STUDY}"
-        now = run_files.stamp(path)
+        declaration = run_files.stamp(path)
         try:
-            if now is not None and not run_files.unchanged(now, known.get(name)):
+            if declaration is not None and not run_files.unchanged(
+                declaration, file_rows.get(name)
+            ):
                 with transaction(connection):
-                    _take_json(connection, path, name, {"study": study.name}, now)
+                    _take_json(connection, path, name, {"study": study.name}, declaration)
         except LabError as error:
             broken.append(error)
         specified, unspecified = run_files.run_folders(study)
@@ -191,7 +193,9 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     }
     for run_id in sorted(present | subjects):
         try:
-            count = take_files(connection, runs, run_id, theirs.get(run_id, {}), states.get(run_id))
+            count = take_files(
+                connection, runs, run_id, seen_by_run.get(run_id, {}), states.get(run_id)
+            )
         except LabError as error:
             broken.append(error)
             continue
@@ -203,7 +207,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         for run_id, state in states.items()
         if run_id not in present and state != State.MISSING
     ]
-    _part_with(connection, runs, gone, known)
+    _part_with(connection, runs, gone, file_rows)
     gone += _part_with_subjects(connection, subjects)
     if len(broken) == 1:
         raise broken[0]
@@ -221,10 +225,10 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
 
 
 def _part_with(
-    connection: sqlite3.Connection, runs: Path, gone: list[str], known: dict[str, FileRow]
+    connection: sqlite3.Connection, runs: Path, gone: list[str], file_rows: dict[str, FileRow]
 ) -> None:
     """Mark runs whose folder is gone as missing; delete studies whose declaration is gone."""
-    declared = [name for name in known if name.count("/") == 1]
+    declared = [name for name in file_rows if name.count("/") == 1]
     vanished = [name for name in declared if not (runs / name).is_file()]
     if gone or vanished:
         with transaction(connection):
@@ -240,8 +244,8 @@ def _part_with(
 
 def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> list[str]:
     """Delete the rows of subjects whose folder is gone; returns their ids."""
-    known = {run_id for (run_id,) in connection.execute("SELECT run_id FROM subjects")}
-    gone = sorted(known - present)
+    subjects = {run_id for (run_id,) in connection.execute("SELECT run_id FROM subjects")}
+    gone = sorted(subjects - present)
     for run_id in gone:
         with transaction(connection):
             for table in ("subjects", "evaluations", "answers", "statuses", "grades", "damaged"):
@@ -256,7 +260,7 @@ def take_files(
     connection: sqlite3.Connection,
     runs: Path,
     run_id: str,
-    known: dict[str, FileRow],
+    file_rows: dict[str, FileRow],
     state: str | None,
 ) -> int | None:
     """Read what is new of a run or a subject: the number of its new records, or None if nothing is
@@ -264,25 +268,29 @@ def take_files(
 
     `state` is the run's state in the database.
     """
-    parts = run_files.sources(runs, run_id, known)
-    stamps = {name: run_files.stamp(runs / name) for name in parts}
-    news = {
-        name: now for name, now in stamps.items() if not run_files.unchanged(now, known.get(name))
+    record_files = run_files.sources(runs, run_id, file_rows)
+    stamps = {name: run_files.stamp(runs / name) for name in record_files}
+    changed = {
+        name: stamp
+        for name, stamp in stamps.items()
+        if not run_files.unchanged(stamp, file_rows.get(name))
     }
     subject = run_files.is_subject(run_id)
-    if not news and (subject or state not in (State.RUNNING, State.INTERRUPTED, State.MISSING)):
+    if not changed and (subject or state not in (State.RUNNING, State.INTERRUPTED, State.MISSING)):
         return None
     # Check for a worker before reading the journal: one that leaves in between has then written its
     # last status.
     alive = not subject and lock_holder(runs / run_id / LOCK) is not None
-    if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
+    if not changed and state == (State.RUNNING if alive else State.INTERRUPTED):
         return None
     records = 0
     with transaction(connection):
-        for name, now in news.items():
-            source = parts[name]
+        for name, stamp in changed.items():
+            source = record_files[name]
             if source.part not in TABLES_OF_JSON:
-                records += _follow(connection, runs / name, name, source, now, known.get(name))
+                records += _follow(
+                    connection, runs / name, name, source, stamp, file_rows.get(name)
+                )
                 continue
             if source.part == EVALUATION:
                 key = (run_id, source.evaluation)
@@ -294,7 +302,7 @@ def take_files(
                 runs / name,
                 name,
                 {"run_id": run_id, "evaluation": source.evaluation},
-                now,
+                stamp,
             )
         if not subject:
             journal_rows.write_run_state(connection, run_id, alive)
@@ -306,11 +314,11 @@ def _take_json(
     path: Path,
     name: str,
     identity: Mapping[str, Any],
-    now: FileRow | None,
+    present: FileRow | None,
 ) -> None:
     """Insert the row of a JSON file. LabError where it does not fit its table."""
-    run_files.record_progress(connection, name, now)
-    if now is None:
+    run_files.record_progress(connection, name, present)
+    if present is None:
         return
     table, kind, mend = TABLES_OF_JSON[path.name]
     text, content = (
@@ -318,7 +326,7 @@ def _take_json(
     )
     row = {**content, **identity, "content": text}
     if table is STUDIES:
-        row["declared_at"] = now.modified_ns / 1e9
+        row["declared_at"] = present.modified_ns / 1e9
         with suppress(KeyError, TypeError, ValueError):
             row["declared_at"] = datetime.fromisoformat(content["created"]).timestamp()
     elif table is RUNS:
@@ -357,12 +365,12 @@ def _of_another(path: Path, source: RecordFile) -> bool:
     """Whether a journal of answers or grades belongs to another run, by its first line or the
     declaration beside it.
     """
-    named = JournalFolder(path.parent).recorded_for()
+    owner = JournalFolder(path.parent).recorded_for()
     declaration = path.with_name(EVALUATION)
     subject = run_files.json_file(declaration).get("subject") if declaration.is_file() else None
-    if named is None and isinstance(subject, dict) and subject.get("kind") == "run":
-        named = subject.get("name")
-    return isinstance(named, str) and not same_run(named, source.run_id)
+    if owner is None and isinstance(subject, dict) and subject.get("kind") == "run":
+        owner = subject.get("name")
+    return isinstance(owner, str) and not same_run(owner, source.run_id)
 
 
 def _follow(
@@ -370,38 +378,40 @@ def _follow(
     path: Path,
     name: str,
     source: RecordFile,
-    now: FileRow | None,
-    before: FileRow | None,
+    present: FileRow | None,
+    former: FileRow | None,
 ) -> int:
     """Read a journal's new lines, or all lines if it is another file than before."""
-    head = None if now is None else run_files.first_line(path)
+    head = None if present is None else run_files.first_line(path)
     offset = 0
-    if before is not None:
+    if former is not None:
         # Read a damaged journal anew whenever it changes, since it may be repaired, and one that
         # changed in place.
-        whole = (
+        undamaged = (
             connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
         )
-        grown = now is not None and now.size > before.size and now.size >= before.offset
+        grown = present is not None and present.size > former.size and present.size >= former.offset
         if (
             grown
-            and whole
-            and head == before.head
-            and before.tail in (None, digest_before(path, before.offset))
+            and undamaged
+            and head == former.head
+            and former.tail in (None, digest_before(path, former.offset))
         ):
-            offset = before.offset
+            offset = former.offset
         else:
             journal_rows.delete_rows(connection, source)
     if offset == 0:
         connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
-    if now is None:
-        if source.part == "run" and before is not None and before.size:
+    if present is None:
+        if source.part == "run" and former is not None and former.size:
             journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, run_files.END_LOST)])
         run_files.record_progress(connection, name, None)
         return 0
     if source.part != "run" and offset == 0 and _of_another(path, source):
         journal_rows.insert(connection, DAMAGED, [(name, 1, source.run_id, run_files.FOREIGN)])
-        run_files.record_progress(connection, name, now._replace(offset=now.size, head=head))
+        run_files.record_progress(
+            connection, name, present._replace(offset=present.size, head=head)
+        )
         return 0
     lines = journal.JournalReader(path, offset)
     try:
@@ -414,10 +424,10 @@ def _follow(
         (name, journal.line_number(path, line.at), source.run_id, int(line.gap))
         for line in lines.damaged
     ]
-    shorter = before is not None and now.size < before.size and head in (None, before.head)
+    shorter = former is not None and present.size < former.size and head in (None, former.head)
     # Lines lost in the middle leave a gap and the same end. A journal that was written anew ends
     # with a seal.
-    ended = before is not None and before.tail in (None, digest_before(path, lines.end))
+    ended = former is not None and former.tail in (None, digest_before(path, lines.end))
     if shorter and not ended and not journal.sealed(path):
         damaged.append(
             (name, journal.line_number(path, lines.end), source.run_id, run_files.END_LOST)
@@ -426,6 +436,6 @@ def _follow(
     run_files.record_progress(
         connection,
         name,
-        now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)),
+        present._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)),
     )
     return lines.count

@@ -117,7 +117,7 @@ def write_run_state(connection: sqlite3.Connection, run_id: str, alive: bool) ->
         " BY position"
     )
     statuses = connection.execute(query, (run_id,)).fetchall()
-    state, at, message, _ = statuses[-1] if statuses else (State.PLANNED, None, None, None)
+    state, moment, message, _ = statuses[-1] if statuses else (State.PLANNED, None, None, None)
     under_way = state == STARTED
     if under_way:
         state = State.RUNNING if alive else State.INTERRUPTED
@@ -129,7 +129,7 @@ def write_run_state(connection: sqlite3.Connection, run_id: str, alive: bool) ->
             state,
             message,
             next((begun for _, begun, _, _ in statuses if begun is not None), None),
-            None if under_way else at,
+            None if under_way else moment,
             next((facts for _, _, _, facts in reversed(statuses) if facts is not None), None),
             run_id,
             run_id,

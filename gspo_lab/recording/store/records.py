@@ -29,12 +29,12 @@ def read_steps(
     metrics: Sequence[str],
     *,
     run: str | None = None,
-    at: Collection[int] | None = None,
+    at_steps: Collection[int] | None = None,
 ) -> "DataFrame":
-    """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at` (steps) keep to
+    """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at_steps` choose
     some.
     """
-    return _rows(evidence, study, "steps", ["step"], metrics, {"run_id": run}, at)
+    return _rows(evidence, study, "steps", ["step"], metrics, {"run_id": run}, at_steps)
 
 
 def read_updates(
@@ -169,16 +169,16 @@ def _rows(
     key: list[str],
     metrics: Sequence[str],
     only: Mapping[str, Any],
-    at: Collection[int] | None,
+    at_steps: Collection[int] | None,
 ) -> "DataFrame":
     """Rows of a record table; of `only` the entries that are not None pick rows."""
     runs = evidence.chosen(study)
     columns = evidence.columns(table, (name for name in metrics if name not in key))
     picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
     where = "".join(f" AND {name} = ?" for name in picked)
-    if at is not None:
+    if at_steps is not None:
         where += " AND step IN (SELECT value FROM json_each(?))"
-        picked["step"] = json.dumps(sorted(at))
+        picked["step"] = json.dumps(sorted(at_steps))
     query = (
         f"SELECT {quoted([*key, *columns])} FROM {table} WHERE run_id = ?{where} ORDER BY"
         f" {', '.join(key)}"
@@ -205,15 +205,15 @@ def _last_step(evidence: "Evidence", study: str) -> int:
     return evidence.once((query, study), lambda: int(evidence.rows(query, (study,))[0][0]))
 
 
-def pool_of(table: str, metric: str, how: str) -> str:
+def pool_of(table: str, metric: str, pooling: str) -> str:
     """The aggregate of a metric's rows and its weight.
 
-    `how` is "own" (mean by weights), "rows", "sum" or "largest".
+    `pooling` is "own" (mean by weights), "rows", "sum" or "largest".
     """
     weight = RECORD_TABLES[table].column(metric).per
-    if how == "own" and weight is not None:
+    if pooling == "own" and weight is not None:
         return f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)"
-    function = {"largest": "MAX", "sum": "SUM"}.get(how, "AVG")
+    function = {"largest": "MAX", "sum": "SUM"}.get(pooling, "AVG")
     return f'{function}("{metric}"), COUNT("{metric}")'
 
 
@@ -248,14 +248,14 @@ def of_spans(
         columns[name] = plain if weight is None or name in totals else weighted_mean(name, weight)
     for name in extremes:
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
-    made = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
+    selected = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
     columns_text = ", ".join(
         f'CAST("{name}" AS TEXT), CAST("{name}" - CAST(CAST("{name}" AS TEXT) AS REAL) AS TEXT)'
         for name in columns
     )
     low = "json_extract(span.value, '$[1]')"
     query = f"""
-        SELECT GROUP_CONCAT((SELECT json_array({columns_text}) FROM (SELECT {made} FROM {table}
+        SELECT GROUP_CONCAT((SELECT json_array({columns_text}) FROM (SELECT {selected} FROM {table}
             WHERE run_id = json_extract(span.value, '$[0]') AND step >= {low} AND step < {low} + ?)))
         FROM json_each(?) AS span"""  # noqa: E501
     return query, list(columns)
@@ -271,26 +271,26 @@ def from_texts(texts: str | None) -> list[tuple[float | None, ...]]:
     return [tuple(map(format_number, row[::2], row[1::2])) for row in rows]
 
 
-def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:
+def of_groups(table: str, by: str, metrics: Iterable[str], pooling: str) -> str:
     """A query for groups of rows `by` "step", "minibatch" or "whole" (all rows), with `pool_of` for
     each metric.
 
     Its values are run id, first and last step, and for updates lowest and highest mini-batch.
     """
     if (table, by) == ("steps", "step"):  # a row is a pool: nothing is grouped
-        rows = ", ".join(f'"{metric}", {_weight_in_row(table, metric, how)}' for metric in metrics)
+        rows = ", ".join(
+            f'"{metric}", {_weight_in_row(table, metric, pooling)}' for metric in metrics
+        )
         return f"SELECT step, {rows} FROM steps {_window(table)} ORDER BY step"
-    pools = ", ".join(pool_of(table, metric, how) for metric in metrics)
-    return (
-        f"SELECT {by if by != 'whole' else 0} AS pool, {pools} FROM {table} {_window(table)} GROUP"
-        " BY pool"
-    )
+    pools = ", ".join(pool_of(table, metric, pooling) for metric in metrics)
+    pool = "0" if by == "whole" else by
+    return f"SELECT {pool} AS pool, {pools} FROM {table} {_window(table)} GROUP BY pool"
 
 
-def _weight_in_row(table: str, metric: str, how: str) -> str:
-    weight = RECORD_TABLES[table].column(metric).per if how == "own" else None
-    known = "1" if weight is None else f'IFNULL("{weight}", 1)'
-    return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {known} END'
+def _weight_in_row(table: str, metric: str, pooling: str) -> str:
+    weight = RECORD_TABLES[table].column(metric).per if pooling == "own" else None
+    weight_or_one = "1" if weight is None else f'IFNULL("{weight}", 1)'
+    return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {weight_or_one} END'
 
 
 def of_entries(table: str, metric: str) -> str:

@@ -71,33 +71,33 @@ class RecordFile(NamedTuple):
     part: str
 
 
-def sources(runs: Path, run_id: str, known: Iterable[str]) -> dict[str, RecordFile]:
-    """The files of a run or a subject by path, its specification first, with those `known` that
-    were deleted.
+def sources(runs: Path, run_id: str, stored_names: Iterable[str]) -> dict[str, RecordFile]:
+    """The files of a run or a subject by path, its specification first.
+
+    Those of `stored_names` that were deleted since are among them.
     """
-    folder = runs / run_id
-    places = [
-        "",
-        *(f"{EVALUATIONS}/{evaluation.name}/" for evaluation in folders(folder / EVALUATIONS)),
+    specification = SUBJECT if is_subject(run_id) else RUN
+    evaluations = [
+        f"{EVALUATIONS}/{folder.name}/" for folder in folders(runs / run_id / EVALUATIONS)
     ]
-    names = [f"{run_id}/{SUBJECT if is_subject(run_id) else RUN}"]
-    names += [
-        f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")
-    ]
-    names += [f"{run_id}/{place}{EVALUATION}" for place in places[1:]]
-    names += [
-        name
-        for name in known
-        if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))
-    ]
-    return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
+    names = [specification]
+    for place in ("", *evaluations):
+        names += [f"{place}{JOURNAL}", f"{place}{GRADES}/{JOURNAL}"]
+    names += [f"{place}{EVALUATION}" for place in evaluations]
+    for path in stored_names:
+        name = path.removeprefix(f"{run_id}/")
+        if name != path and name.startswith((f"{EVALUATIONS}/", f"{GRADES}/")):
+            names.append(name)
+    return {f"{run_id}/{name}": _source(run_id, name.split("/")) for name in names}
 
 
 def _source(run_id: str, place: list[str]) -> RecordFile:
     evaluation = place[1] if place[0] == EVALUATIONS else ""
-    if place[-1] != JOURNAL:
-        return RecordFile(run_id, evaluation, place[-1])
-    part = "grades" if place[-2:-1] == [GRADES] else "evaluation" if evaluation else "run"
+    part = place[-1]
+    if part == JOURNAL:
+        part = "evaluation" if evaluation else "run"
+        if place[-2:-1] == [GRADES]:
+            part = "grades"
     return RecordFile(run_id, evaluation, part)
 
 
@@ -145,8 +145,10 @@ def by_folder(rows: Mapping[str, FileRow]) -> dict[str, dict[str, FileRow]]:
     """The files of each run and each subject, by its id, in one pass."""
     by_run: dict[str, dict[str, FileRow]] = {}
     for name, row in rows.items():
-        parts = name.split("/")
-        by_run.setdefault("/".join(parts[: 2 if parts[0] == SUBJECTS else 3]), {})[name] = row
+        folders_of_name = name.split("/")
+        by_run.setdefault(
+            "/".join(folders_of_name[: 2 if folders_of_name[0] == SUBJECTS else 3]), {}
+        )[name] = row
     return by_run
 
 
@@ -171,11 +173,11 @@ def stamp(path: Path) -> FileRow | None:
     return FileRow(status.st_size, status.st_ctime_ns, status.st_size, None)
 
 
-def unchanged(now: FileRow | None, before: FileRow | None) -> bool:
+def unchanged(present: FileRow | None, former: FileRow | None) -> bool:
     """Whether a file has not changed since it was last read; None: missing."""
-    if now is None or before is None:
-        return now is before
-    return now.size == before.size and now.modified_ns == before.modified_ns
+    if present is None or former is None:
+        return present is former
+    return present.size == former.size and present.modified_ns == former.modified_ns
 
 
 def first_line(path: Path) -> str | None:

@@ -394,12 +394,13 @@ def scores_of(column: str, of_problem: str | None = None) -> str:
 
     `of_problem` is an SQL aggregate of a problem's rows; unset: the mean of the column.
     """
+    mean_of_problem = of_problem or f"AVG({column})"
     return f"""\
 SELECT run_id, evaluation, bench, step,
        COUNT(*) AS problems, SUM(answers) AS answers, AVG(of_problem) AS score,
        SUM(errors) AS errors, SUM(truncated) AS truncated
 FROM (
-  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, {of_problem or f"AVG({column})"} AS of_problem,
+  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, {mean_of_problem} AS of_problem,
          SUM({column} IS NULL) AS errors, SUM(truncated) AS truncated
   FROM (SELECT {ANSWER_KEY}, {in_force(column)}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
   GROUP BY run_id, evaluation, bench, step, problem
@@ -452,8 +453,9 @@ def metric_rows() -> list[tuple[str, str, str, str, str]]:
     """The rows of the table `metrics`: table, name, type, unit, meaning of every field of every
     record.
     """
-    return [
-        (record.table, c.name, "JSON" if c.json else c.type, c.unit, c.meaning)
-        for record in RECORDS.values()
-        for c in field_columns(record)
-    ]
+    rows = []
+    for record in RECORDS.values():
+        for column in field_columns(record):
+            kind = "JSON" if column.json else column.type
+            rows.append((record.table, column.name, kind, column.unit, column.meaning))
+    return rows

@@ -101,14 +101,14 @@ def read_first_minibatches(
     """
     names = [f'"{name}"' for name in evidence.columns("updates", metrics, numbers=True)]
     odd = " OR ".join(f"{name} <> 0" for name in names)
-    known = [
+    all_recorded = [
         " AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1])
         for count in range(len(names))
     ]
-    counts = ", ".join(f"COUNT(*) FILTER (WHERE {recorded})" for recorded in known)
+    counts = ", ".join(f"COUNT(*) FILTER (WHERE {recorded})" for recorded in all_recorded)
     query = (
-        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {known[0]} AND ({odd})),"
-        f" {counts} FROM updates WHERE run_id = ? AND minibatch = 0"
+        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {all_recorded[0]} AND"
+        f" ({odd})), {counts} FROM updates WHERE run_id = ? AND minibatch = 0"
     )
     ((count, step, *recorded),) = evidence.rows(query, (run,))
     query = (
@@ -116,8 +116,7 @@ def read_first_minibatches(
     )
     values = [dict(zip(metrics, row, strict=True)) for row in evidence.rows(query, (run, step))]
     broken = [
-        (step, {name: value for name, value in found.items() if value is not None})
-        for found in values
+        (step, {name: value for name, value in row.items() if value is not None}) for row in values
     ]
     return bool(count), broken[0] if broken else None, recorded
 

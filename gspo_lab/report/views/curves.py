@@ -157,7 +157,7 @@ def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
     nothing before the first step."""
     recorded = {int(step) - 1 for step in scores_of(study)["step"]}
     totals = list(AXES.values())
-    spent = read_steps(study.evidence, study.study, totals, at=recorded)
+    spent = read_steps(study.evidence, study.study, totals, at_steps=recorded)
     spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *totals]]
     scores = scores_of(study).merge(spent, on=["run_id", "step"], how="left")
     scores.loc[scores["step"] == 0, totals] = 0.0

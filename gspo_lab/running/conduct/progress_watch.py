@@ -21,7 +21,9 @@ class RunWatch:
     """
 
     def __init__(self, folder: RunFolder, run: Run, steps: int | None = None) -> None:
-        self._settings, self._arm, self._folder = run.settings, run.arm, folder
+        self._settings = run.settings
+        self._arm = run.arm
+        self._folder = folder
         status = folder.status()
         self.progress = Progress(run.settings.steps if steps is None else steps, status.steps)
         self.path = folder.journal
@@ -43,10 +45,10 @@ class RunWatch:
         """Read the new lines of the run's journal; True if there are any."""
         if self._latest is None:
             self._latest = self.progress.since = now
-        before = self._phase
-        (phase, self.progress.detail) = self._folder.phase()
+        former_phase = self._phase
+        phase, self.progress.detail = self._folder.phase()
         self._phase = phase or Phase.STARTING
-        if self._phase is not before:
+        if self._phase is not former_phase:
             self.progress.since = now
         silent = (
             self._phase is Phase.STARTING and self._steps_of_worker
@@ -57,8 +59,9 @@ class RunWatch:
         if size != self._size:
             self._size = size
             scanned = journal.scan(self.path, self._offset)
-            self._offset, new = scanned.end, scanned.items
-        if before is Phase.STARTING is not self._phase and not any(
+            self._offset = scanned.end
+            new = scanned.items
+        if former_phase is Phase.STARTING is not self._phase and not any(
             _starts(record) for record in new
         ):
             self.progress.spend(
@@ -76,24 +79,22 @@ class RunWatch:
         return bool(new)
 
     def _time(self, record: dict[str, Any], now: float | None) -> None:
-        """Count the time of the work behind a record; `now` None: it was recorded before the watch
-        began.
-        """
+        """Count the time of the work behind a record; `now` None: the watch had not begun."""
         kind = record.get("kind")
         passed = 0.0 if now is None or self._latest is None else now - self._latest
         if kind == "step":
-            taken = (record.get("seconds_step") or passed) + (record.get("seconds_record") or 0.0)
+            seconds = (record.get("seconds_step") or passed) + (record.get("seconds_record") or 0.0)
             if (
                 self._steps_of_worker == 1
             ):  # a worker's first step carries costs that later ones do not
                 self.progress.spent.pop(("step", self._arm), None)
-            if taken:
-                self.progress.spend(("step", self._arm), taken, 1)
+            if seconds:
+                self.progress.spend(("step", self._arm), seconds, 1)
             self._steps_of_worker += 1
         elif _starts(record):
             self._steps_of_worker = 0
             self._evaluated = {
-                bench: at for bench, at in self._evaluated.items() if at < record["step"]
+                bench: step for bench, step in self._evaluated.items() if step < record["step"]
             }
             if passed:
                 self.progress.spend(("start", self._arm), passed, 1)
@@ -115,15 +116,17 @@ class RunWatch:
     def _count_left(self) -> None:
         progress = self.progress
         steps = self._settings.steps
-        left = {("step", self._arm): float(max(0, progress.steps - progress.step))}
-        left["start", self._arm] = float(self._latest is None)
+        remaining = {("step", self._arm): float(max(0, progress.steps - progress.step))}
+        remaining["start", self._arm] = float(self._latest is None)
         for bench in self._settings.bench:
-            after = self._evaluated.get(bench.name, -1)
-            due = [at for at in bench.moments(steps) if after < at <= progress.steps]
-            left[f"bench {bench.name}", self._arm] = float(
-                sum(bench.samples_at(at, steps) for at in due)
+            latest = self._evaluated.get(bench.name, -1)
+            due = [
+                step_due for step_due in bench.moments(steps) if latest < step_due <= progress.steps
+            ]
+            remaining[f"bench {bench.name}", self._arm] = float(
+                sum(bench.samples_at(step_due, steps) for step_due in due)
             )
-        progress.left = left
+        progress.left = remaining
 
     def _store(self, record: dict[str, Any]) -> None:
         """Store the data of the collapse rule; a worker that resumes voids the steps after its
@@ -197,6 +200,8 @@ class StartWatch:
             return False
         if self._latest is not None:
             progress.spend(self._kind, now - self._latest, step - progress.step)
-        self._latest, progress.step, progress.phase = now, step, Phase.TRAINING
+        self._latest = now
+        progress.step = step
+        progress.phase = Phase.TRAINING
         progress.left = {self._kind: progress.steps - step}
         return True

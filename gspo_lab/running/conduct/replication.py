@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from itertools import count, product
 from pathlib import Path
 
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.matching.run_pair import first_few
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.atomic_files import read_json
@@ -38,19 +40,16 @@ class Replication:
     @property
     def lines(self) -> tuple[str, ...]:
         """Two lines about it for a terminal."""
-        how = "goes on" if self.begun else "begins"
+        verb = "goes on" if self.begun else "begins"
         seeds = ", ".join(map(str, self.study.seeds))
-        first = next(iter(self.study.arms.values())).settings
-        starts = "the seeds' own" if first.warm_start.per_seed else "one of its own"
-        if not needs_start(first.model):
-            starts = f"{first.model} as it is: that checkpoint is part of the question"
-        return (
-            (
-                f"{self.study.name} {how}: {self.original.name} again on seeds {seeds}"
-                f"{f', declared {self.original.created}' if self.original.created else ''}"
-            ),
-            f"starting models: {starts}",
-        )
+        settings = next(iter(self.study.arms.values())).settings
+        starts = "the seeds' own" if settings.warm_start.per_seed else "one of its own"
+        if not needs_start(settings.model):
+            starts = f"{settings.model} as it is: that checkpoint is part of the question"
+        line = f"{self.study.name} {verb}: {self.original.name} again on seeds {seeds}"
+        if self.original.created:
+            line += f", declared {self.original.created}"
+        return line, f"starting models: {starts}"
 
 
 def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
@@ -62,52 +61,45 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
     finished.
     """
     path = Path(name)
-    stated = load_study(path) if path.suffix == ".toml" else None
-    original = _original(stated.name if stated else name, runs)
-    if stated is not None and stated.tune is not None and original.tune is not None:
-        stated = tuned(
-            stated, original.tune
-        )  # a replication repeats the arms' choices without new trials
-    if stated is not None and not same_content(stated, original):
-        keys = differences(stated, original)
-        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    file_study = load_study(path) if path.suffix == ".toml" else None
+    original = _original(file_study.name if file_study else name, runs)
+    if file_study is not None and file_study.tune is not None and original.tune is not None:
+        # A replication repeats the arms' choices without new trials.
+        file_study = tuned(file_study, original.tune)
+    if file_study is not None and not same_content(file_study, original):
+        keys = first_few(differences(file_study, original), ", ", SHOWN)
         raise LabError(
             f"{path} is no longer the study that {runs / original.name / STUDY} declares; they"
-            f" differ in {', '.join(keys[:SHOWN])}{more}: gspo-lab replicate {original.name}"
-            " repeats what was declared"
+            f" differ in {keys}: gspo-lab replicate {original.name} repeats what was declared"
         )
     ingest(runs)
     if missing := _missing_runs(original.name, runs):
-        names = ", ".join(missing[:SHOWN]) + " ..." * (len(missing) > SHOWN)
         raise LabError(
-            f"{original.name} is not finished ({names}): go on with it first, it has no result to"
-            " replicate"
+            f"{original.name} is not finished ({first_few(missing, ', ', SHOWN)}): go on with it"
+            " first, it has no result to replicate"
         )
-    known = [declared for declared in _declared(runs) if _repeats(declared, original.name)]
-    known.sort(key=lambda declared: (len(declared.name), declared.name))
-    place = path if stated is not None else _place(original, runs)
-    if known and not another:
+    replications = [declared for declared in _declared(runs) if _repeats(declared, original.name)]
+    replications.sort(key=lambda declared: (len(declared.name), declared.name))
+    place = path if file_study is not None else _place(original, runs)
+    if replications and not another:
         begun = next(
-            (declared for declared in known if _missing_runs(declared.name, runs)), known[-1]
+            (declared for declared in replications if _missing_runs(declared.name, runs)),
+            replications[-1],
         )
-        return Replication(_study(begun, begun, place, stated), original, begun=True)
-    new = next(
-        new for n in range(1, 10**6) if not (runs / (new := f"{original.name}-r{n}")).exists()
-    )
-    return Replication(
-        _study(original, _new_declaration(original, new, runs), place, stated),
-        original,
-        begun=False,
-    )
+        return Replication(_study(begun, begun, place, file_study), original, begun=True)
+    names = (f"{original.name}-r{number}" for number in count(1))
+    name = next(name for name in names if not (runs / name).exists())
+    declared = _new_declaration(original, name, runs)
+    return Replication(_study(original, declared, place, file_study), original, begun=False)
 
 
 def _original(name: str, runs: Path) -> Declaration:
     declared = _read(runs / name / STUDY)
     if declared is None:
-        known = sorted(study.name for study in _declared(runs))
-        has = f"it has {', '.join(known)}" if known else "it holds no study yet"
+        names = sorted(study.name for study in _declared(runs))
+        has = f"it has {', '.join(names)}" if names else "it holds no study yet"
         raise LabError(
-            f"nothing to replicate: '{name}' was never declared in {runs}{nearest(name, known)};"
+            f"nothing to replicate: '{name}' was never declared in {runs}{nearest(name, names)};"
             f" {has}"
         )
     if declared.recorded is not None:
@@ -122,9 +114,9 @@ def _original(name: str, runs: Path) -> Declaration:
         )
     if (
         declared.replicates is not None
-        and (first := _read(runs / declared.replicates.name / STUDY)) is not None
+        and (original := _read(runs / declared.replicates.name / STUDY)) is not None
     ):
-        return first
+        return original
     return declared
 
 
@@ -150,15 +142,13 @@ def _missing_runs(name: str, runs: Path) -> list[str]:
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, name)
         states = {(run.arm, run.seed): run.state for run in runs_of(source)}
-        needed = {
-            (arm, seed): "not begun" for seed in decision(source).seeds for arm in source.arms
-        }
-    needed |= {run: states[run] for run in needed if run in states}
-    return [
-        f"{arm} seed {seed} {state}"
-        for (arm, seed), state in needed.items()
-        if state != State.FINISHED
-    ]
+        needed = product(decision(source).seeds, source.arms)
+    missing = []
+    for seed, arm in needed:
+        state = states.get((arm, seed), "not begun")
+        if state != State.FINISHED:
+            missing.append(f"{arm} seed {seed} {state}")
+    return missing
 
 
 def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaration:
@@ -169,16 +159,17 @@ def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaratio
     for execution in (*_declared(runs), *_declared(runs / ARCHIVE)):
         if same_content(execution, original) or _repeats(execution, original.name):
             used |= set(execution.seeds)
-    count = len(original.seeds) - len(original.added)
-    first = max(used) + 1
-    if first + count > MOST_SEED:
+    number = len(original.seeds) - len(original.added)
+    first_seed = max(used) + 1
+    if first_seed + number > MOST_SEED:
         raise LabError(
-            f"{original.name} has used seed {first - 1}: no {count} fresh seeds are left beyond it"
+            f"{original.name} has used seed {first_seed - 1}: no {number} fresh seeds are left"
+            " beyond it"
         )
     return original.derive(
         name,
-        [_with_new_start(arm, first) for arm in original.arms.values()],
-        range(first, first + count),
+        [_with_new_start(arm, first_seed) for arm in original.arms.values()],
+        range(first_seed, first_seed + number),
         replicates=Replicates(original.name, identity(original)),
         reference_bands=original.reference_bands,
     )
@@ -209,29 +200,27 @@ def _place(original: Declaration, runs: Path) -> Path:
     return Path(base) / file
 
 
-def _study(before: Declaration, declared: Declaration, place: Path, stated: Study | None) -> Study:
+def _study(
+    original: Declaration, declared: Declaration, place: Path, file_study: Study | None
+) -> Study:
     """The declaration as a study to run.
 
     Options of a launcher are not declared; they come from the file.
     """
     values = {field.name: getattr(declared, field.name) for field in fields(Declaration)}
-    study = Study(**values, path=place, command=_command(before, declared, place))
-    return study if stated is None else replace(study, launch=stated.launch)
+    study = Study(**values, path=place, command=_command(original, declared, place))
+    return study if file_study is None else replace(study, launch=file_study.launch)
 
 
-def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
+def _command(original: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
     """The arguments of `gspo-lab plan` or `run` for these arms, seeds and name, without the link
     to the original.
     """
-    first = drop_options(
-        before.commands[0] if before.commands else (str(place),), "--seeds", "--seed", "--name"
+    words = drop_options(
+        original.commands[0] if original.commands else (str(place),), "--seeds", "--seed", "--name"
     )
-    pairs = zip(first[1::2], first[2::2], strict=False)
-    options = [word for pair in pairs if not re.match(r"seeds\s*=", pair[1]) for word in pair]
-    return (
-        *first[:1],
-        *options,
-        *seed_words(declared.seeds),
-        "--name",
-        declared.name,
-    )
+    command = list(words[:1])
+    for option, value in zip(words[1::2], words[2::2], strict=False):
+        if not re.match(r"seeds\s*=", value):
+            command += [option, value]
+    return (*command, *seed_words(declared.seeds), "--name", declared.name)

@@ -125,7 +125,7 @@ class Advice:
     """The declared settings of the pilots' arm except its range, as in its TOML table."""
     clip_low: float
     clip_high: float
-    wanted: float
+    target: float
     clipped: float
     """With the recommended range in use."""
     clipped_published: float
@@ -142,16 +142,16 @@ class Advice:
     @property
     def holds(self) -> bool:
         """Whether the range clipped the target share, within FACTOR, when it was used."""
-        return within_factor(self.clipped, self.wanted)
+        return within_factor(self.clipped, self.target)
 
     def toml(self) -> str:
         """An arm to paste."""
         note = (
-            "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
+            "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.target:.3g}\n"
         )
-        stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.declared.items())
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.declared.items())
         return (
-            f"[arm.{self.rule}]\n{stated}{note}clip_low = {self.clip_low:.4g}\nclip_high ="
+            f"[arm.{self.rule}]\n{lines}{note}clip_low = {self.clip_low:.4g}\nclip_high ="
             f" {self.clip_high:.4g}\n"
         )
 
@@ -207,8 +207,8 @@ def advise(
                     pilots.append(pilot(study, tried_arm, band, ADVICE))
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
             new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
-            first = [replace(run, until=1) for run in new]
-            if number == 0 and not _run_all(pool, "first batch of pilot 1", first, runs):
+            first_batches = [replace(run, until=1) for run in new]
+            if number == 0 and not _run_all(pool, "first batch of pilot 1", first_batches, runs):
                 return None
             for run in pilots:
                 _refuse_equal_rewards(RunFolder(run.folder(runs)))
@@ -251,12 +251,12 @@ def _declared(arm: Arm) -> dict[str, Any]:
     ):
         left_out.add("importance_sampling_level")
     settings = flat(arm.settings.model_dump(mode="json"))
-    stated = {
+    declared = {
         key: value
         for key, value in settings.items()
         if under(key, arm.declared) and value is not None
     }
-    values = {key.removeprefix("objective."): value for key, value in stated.items()}
+    values = {key.removeprefix("objective."): value for key, value in declared.items()}
     return {"objective": preset} | {
         key: value for key, value in values.items() if key not in left_out
     }
@@ -277,14 +277,16 @@ def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
 
 def _run_all(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> bool:
     """Run pilots. True if all finished, False after Ctrl-C. LabError if a pilot failed."""
-    before = len(pool.results)
-    done = run_pilots(pool, title, pilots, runs)
-    if not done and not pool.interrupts:
+    results_before = len(pool.results)
+    complete = run_pilots(pool, title, pilots, runs)
+    if not complete and not pool.interrupts:
         failed = [
-            result.line for result in pool.results[before:] if result.state is not State.FINISHED
+            result.line
+            for result in pool.results[results_before:]
+            if result.state is not State.FINISHED
         ]
         raise LabError("a pilot failed", details=tuple(failed))
-    return done
+    return complete
 
 
 def _refuse_equal_rewards(folder: RunFolder) -> None:
@@ -314,7 +316,7 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
         declared=_declared(arm),
         clip_low=low,
         clip_high=high,
-        wanted=target,
+        target=target,
         clipped=shares[last],
         clipped_published=shares[0],
         log_ratio_max=max(

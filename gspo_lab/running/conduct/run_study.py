@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 from rich.console import Console
@@ -26,6 +26,7 @@ from gspo_lab.common.atomic_files import exclusive_lock
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.common.states import State
+from gspo_lab.common.text import counted
 from gspo_lab.exchange.exporters import target
 from gspo_lab.exchange.exporters.live_export import Mirror
 from gspo_lab.recording.runfolder import RunFolder, begun_arms, launched_folders, work_folders
@@ -52,7 +53,7 @@ from gspo_lab.running.plan.memory_fit import require_memory
 from gspo_lab.running.plan.plan import plan_of
 from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.running.plan.preparation import found_bands, pilot, pilot_arms
-from gspo_lab.running.progress import ProgressView
+from gspo_lab.running.progress import ProgressView, print_text
 from gspo_lab.study import Declaration, Run, Study
 from gspo_lab.study.tuning_trials import trials_name
 from gspo_lab.study.verdict_tables import score_named
@@ -97,13 +98,13 @@ def conduct(
         by_reward = score_named(study.verdict.primary or "").reward
         view = ProgressView(console, study.name, live=live, by_reward=by_reward)
         planned = plan_of(study, runs, slots)
-        opening = [planned.headline, study.question]
+        opening = [planned.headline, study.question, *planned.warnings]
         if warnings:
             names = ", ".join(dict.fromkeys(warning.name for warning in warnings))
             command = shlex.join(["gspo-lab", "plan", str(study.path), *study.command[1:]])
             opening.append(f"warnings: {names}; {command} explains")
         for line in opening:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            print_text(console, line)
         warm_start_steps = next(iter(study.arms.values())).settings.warm_start.steps
         view.expect(planned.expected_rates(warm_start_steps), planned.stage_seconds)
         pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
@@ -116,66 +117,68 @@ def conduct(
 
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
-    before = stored_declaration(home)
-    edits = 0 if before is None else len(before.edits)
+    stored = stored_declaration(home)
+    edits = 0 if stored is None else len(stored.edits)
     chosen = with_chosen_settings(study, home, begun, pool)
     if chosen is None:
         return
     study = chosen
     declaration = declare(study, home)
     for edit in declaration.edits[edits:]:
-        pool.console.print(announcement(edit), markup=False, highlight=False, soft_wrap=True)
-    calibrated = {*begun, *found_bands(study, home)}
-    pilots = {
-        arm.name: pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated
-    }
-    remaining = []
+        print_text(pool.console, announcement(edit))
     batches = seed_batches(study, declaration)
+    remaining = _remaining_runs(study, runs, batches[0], pool)
+    calibrated = {*begun, *found_bands(study, home)}
+    pilots = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated]
+    first_batch = [run for run in remaining if run.seed in batches[0]]
+    if not pool.work("warm starts", starts_to_make([*first_batch, *pilots], runs)):
+        return
+    if not run_pilots(pool, "pilots", pilots, runs):
+        return
+    for run in pilots:
+        low, high = find_band(study.arms[run.arm], run, runs, home)
+        line = f"arm {run.arm}: calibrated clip range {low:.3g} / {high:.3g}, frozen"
+        print_text(pool.console, line)
+    for name, band in found_bands(study, home).items():
+        if name not in begun:
+            declaration = save_calibrated_range(home, name, band)
+    declared = {run.id: run for run in declared_runs(study, declaration)}
+    skipped = len(study.runs()) - len(remaining)
+    title = f"training ({skipped} finished before)" if skipped else "training"
+    for number, seeds in enumerate(batches):
+        if number and not _needs_more_seeds(study, declaration.looks[number - 1], runs, pool):
+            return
+        batch = [declared[run.id] for run in remaining if run.seed in seeds]
+        if not pool.work("warm starts", starts_to_make(batch, runs)):
+            return
+        for run in batch:
+            write_run(run, runs)
+        pool.work(title, [run_item(run, runs) for run in batch])
+
+
+def _remaining_runs(study: Study, runs: Path, seeds: set[int], pool: WorkerPool) -> list[Run]:
+    """The unfinished runs; shows those of the first batch's `seeds` and all finished ones."""
+    remaining = []
     for run in study.runs():
         item = run_item(run, runs)
         folder = RunFolder(run.folder(runs))
-        if folder.status().finished:
+        finished = folder.status().finished
+        if finished:
             folder.drop_resume()  # its worker may have been killed before doing so
             item.cell.progress.state = State.FINISHED
         else:
             remaining.append(run)
-        if run.seed in batches[0] or item.cell.progress.state is State.FINISHED:
+        if finished or run.seed in seeds:
             pool.view.add([item.cell])
-    skipped = len(study.runs()) - len(remaining)
-    title = "training" + (f" ({skipped} finished before)" if skipped else "")
-    for number, seeds in enumerate(batches):
-        if number and (
-            pool.interrupts
-            or not _needs_more_seeds(study, declaration.looks[number - 1], runs, pool)
-        ):
-            return
-        batch = [run for run in remaining if run.seed in seeds]
-        if not pool.work(
-            "warm starts", starts_to_make([*batch, *(() if number else pilots.values())], runs)
-        ):
-            return
-        if number == 0:
-            if not run_pilots(pool, "pilots", list(pilots.values()), runs):
-                return
-            for name, run in pilots.items():
-                low, high = find_band(study.arms[name], run, runs, home)
-                pool.console.print(
-                    f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen",
-                    markup=False,
-                )
-            for name, band in found_bands(study, home).items():
-                if name not in begun:
-                    declaration = save_calibrated_range(home, name, band)
-            declared = {run.id: run for run in declared_runs(study, declaration)}
-        for run in batch:
-            write_run(declared[run.id], runs)
-        pool.work(title, [run_item(declared[run.id], runs) for run in batch])
+    return remaining
 
 
 def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
     """Whether the interim look at the first `look` seeds leaves an arm unresolved; if not, print
     the result.
     """
+    if pool.interrupts:
+        return False
     pool.ingest()
     with Evidence.open(database_of(runs), runs) as evidence:
         source = Source(evidence, study.name)
@@ -183,21 +186,19 @@ def _needs_more_seeds(study: Study, look: int, runs: Path, pool: WorkerPool) -> 
         declared = source.declaration
         begun = {(run.arm, run.seed) for run in runs_of(source)}
     short = decided.missing.values() if len(decided.seeds) <= look else ()
-    missing = ", ".join(dict.fromkeys(run for names in short for run in names))
+    missing = ", ".join(dict.fromkeys(chain(*short)))
     if decided.stopped:
-        unbegun = sum(
-            (arm, seed) not in begun for arm in declared.arms for seed in declared.deciding
-        )
+        unbegun = len(set(product(declared.arms, declared.deciding)) - begun)
         line = (
-            f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved: "
-            f"{unbegun} declared run{'' if unbegun == 1 else 's'} not begun"
+            f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved:"
+            f" {counted(unbegun, 'declared run')} not begun"
         )
     else:
         line = (
             f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
         )
     if decided.stopped or missing:
-        pool.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_text(pool.console, line)
     return not decided.stopped and not missing
 
 

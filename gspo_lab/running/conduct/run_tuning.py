@@ -25,6 +25,7 @@ from gspo_lab.running.conduct.study_lock import (
     with_previous_choice,
 )
 from gspo_lab.running.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
+from gspo_lab.running.progress import print_text
 from gspo_lab.study import Declaration, Study
 from gspo_lab.study.tune import Tune
 from gspo_lab.study.tuning_trials import trial_study, tuned
@@ -46,8 +47,8 @@ def with_chosen_settings(
     """
     if study.tune is None or study.tune.chosen:
         return study
-    if begun and (before := stored_declaration(home)) is not None:
-        return with_previous_choice(study, before, home)
+    if begun and (stored := stored_declaration(home)) is not None:
+        return with_previous_choice(study, stored, home)
     declare(study, home)
     trials = trial_study(study)
     folder = home.parent / trials.name
@@ -71,7 +72,7 @@ def with_chosen_settings(
         trial.drop_resume()
     assert out.tune is not None
     line = f"chosen on trials, and locked: {choices_text(out.tune)}"
-    pool.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_text(pool.console, line)
     return out
 
 
@@ -117,10 +118,12 @@ def _choice(
         items = [
             run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting
         ]
-        before = len(pool.results)
+        results_before = len(pool.results)
         pool.work(
             f"trials, round {1 + len(result.rounds)} of {len(tune.rounds)}, to step {steps}", items
         )
-        if pool.interrupts or any(item.code not in SETTLED for item in pool.results[before:]):
+        if pool.interrupts or any(
+            item.code not in SETTLED for item in pool.results[results_before:]
+        ):
             return None
         again -= set(result.open)

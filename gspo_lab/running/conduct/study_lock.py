@@ -6,12 +6,14 @@ of its runs and the rule of its verdict must not change.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from gspo_lab import __version__
-from gspo_lab.analysis.matching.run_pair import format_value
+from gspo_lab.analysis.matching.run_pair import first_few, format_value
 from gspo_lab.common.atomic_files import read_json, write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, STUDY
@@ -37,24 +39,24 @@ def declare(study: Study, home: Path) -> Declaration:
 
     LabError if the settings of existing runs would change.
     """
-    before = stored_declaration(home)
-    declared = _next_declaration(study, before, home)
-    return declared if declared is before else _write_declaration(declared, home)
+    stored = stored_declaration(home)
+    declared = _next_declaration(study, stored, home)
+    return declared if declared is stored else _write_declaration(declared, home)
 
 
-def _next_declaration(study: Study, before: Declaration | None, home: Path) -> Declaration:
-    """The declaration of this start; `before` itself if it declares nothing new."""
+def _next_declaration(study: Study, stored: Declaration | None, home: Path) -> Declaration:
+    """The declaration of this start; `stored` itself if it declares nothing new."""
     begun = begun_arms(home)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    if before is None or not begun:
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    if stored is None or not begun:
         values = {field.name: getattr(study, field.name) for field in fields(Declaration)}
-        changes = {"commands": (study.command,), "created": now, "version": __version__}
+        changes = {"commands": (study.command,), "created": moment, "version": __version__}
         return Declaration(**values | changes)
-    _refuse_changes(study, before, begun, home)
-    declared = _add_declared(study, before, begun, now)
-    if declared == before:
-        return before
-    if before.digest != before.content_digest:  # a new digest would hide the edit
+    _refuse_changes(study, stored, begun, home)
+    declared = _add_declared(study, stored, begun, moment)
+    if declared == stored:
+        return stored
+    if stored.digest != stored.content_digest:  # a new digest would hide the edit
         raise LabError(
             f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a"
             " copy, start this study beside it with --name NEW, or start over with --fresh"
@@ -65,12 +67,12 @@ def _next_declaration(study: Study, before: Declaration | None, home: Path) -> D
 def announced_edits(study: Study, runs: Path) -> list[str]:
     """What this start would note in study.json, as lines. LabError where it would be refused."""
     home = runs / study.name
-    before = stored_declaration(home)
-    if before is None or not begun_arms(home):
+    stored = stored_declaration(home)
+    if stored is None or not begun_arms(home):
         return []
-    chosen = with_previous_choice(study, before, home) if study.tune is not None else study
-    declared = _next_declaration(chosen, before, home)
-    return [announcement(edit) for edit in declared.edits[len(before.edits) :]]
+    chosen = with_previous_choice(study, stored, home) if study.tune is not None else study
+    declared = _next_declaration(chosen, stored, home)
+    return [announcement(edit) for edit in declared.edits[len(stored.edits) :]]
 
 
 def announcement(edit: Edit) -> str:
@@ -81,17 +83,17 @@ def announcement(edit: Edit) -> str:
     return note
 
 
-def with_previous_choice(study: Study, before: Declaration, home: Path) -> Study:
+def with_previous_choice(study: Study, stored: Declaration, home: Path) -> Study:
     """The study with the values that its arms chose in earlier trials.
 
     LabError where they chose by another [tune].
     """
-    if before.tune is None or study.tune is None or before.tune.undecided != study.tune.undecided:
+    if stored.tune is None or study.tune is None or stored.tune.undecided != study.tune.undecided:
         raise LabError(
             f"{home} holds runs whose arms chose by another [tune]; start this one beside them"
             " with --name NEW, or start over with --fresh"
         )
-    return tuned(study, before.tune)
+    return tuned(study, stored.tune)
 
 
 def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
@@ -99,20 +101,20 @@ def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
 
     Returns the new declaration.
     """
-    before = Declaration.parse(read_json(home / STUDY), home / STUDY)
-    entry = before.arms[arm]
+    stored = Declaration.parse(read_json(home / STUDY), home / STUDY)
+    entry = stored.arms[arm]
     objective = entry.settings.objective.model_copy(
         update={"clip_low": band[0], "clip_high": band[1]}
     )
     settings = entry.settings.model_copy(update={"objective": objective})
-    arms = before.arms | {arm: replace(entry, settings=settings)}
+    arms = stored.arms | {arm: replace(entry, settings=settings)}
     # Keep the reference ranges that existing runs were measured with.
     bands = (
-        before.reference_bands
+        stored.reference_bands
         if begun_arms(home)
         else reference_bands([arm.settings for arm in arms.values()])
     )
-    return _write_declaration(replace(before, arms=arms, reference_bands=bands), home)
+    return _write_declaration(replace(stored, arms=arms, reference_bands=bands), home)
 
 
 def _write_declaration(declared: Declaration, home: Path) -> Declaration:
@@ -160,26 +162,28 @@ def _changes(old: object, new: object) -> dict[str, str]:
     }
 
 
-def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Path) -> None:
-    if missing := sorted(begun - set(before.arms)):
+def _rule(declaration: Declaration) -> dict[str, Any]:
+    """What of a declaration may not change although no run's settings hold it."""
+    sweep = declaration.sweep
+    return {
+        "verdict": declaration.verdict.model_dump(mode="json"),
+        "sweep": None if sweep is None else sweep.key,
+    }
+
+
+def _refuse_changes(study: Study, stored: Declaration, begun: set[str], home: Path) -> None:
+    if missing := sorted(begun - set(stored.arms)):
         raise LabError(
             f"{home / STUDY} does not declare {', '.join(missing)}, which has been run: restore it"
             " from a copy, or move away the folders of these arms"
         )
     changes: dict[str, list[str]] = {}
-    for name, old in before.arms.items():
+    for name, old in stored.arms.items():
         if name in begun and name in study.arms:
             for key, change in _changes(old.resolved, study.arms[name].resolved).items():
                 changes.setdefault(f"{key}: {change}", []).append(name)
-    then = {
-        "verdict": before.verdict.model_dump(mode="json"),
-        "sweep": before.sweep and before.sweep.key,
-    }
-    now = {
-        "verdict": study.verdict.model_dump(mode="json"),
-        "sweep": study.sweep and study.sweep.key,
-    }
-    changes |= {f"{key}: {change}": [] for key, change in _changes(then, now).items()}
+    rules = _changes(_rule(stored), _rule(study))
+    changes |= {f"{key}: {change}": [] for key, change in rules.items()}
     if not changes:
         return
     shared = [name for name in study.arms if name in begun]
@@ -188,72 +192,80 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
         for line, arms in changes.items()
     ]
     keys = list(dict.fromkeys(line.partition(":")[0] for line in changes))
-    shown = ", ".join(keys[:SHOWN]) + (
-        f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-    )
     raise LabError(
-        f"{home} holds runs made with other settings ({shown}); start this one beside them with"
-        f" --name NEW, or start over with --fresh, which moves them to {home.parent / ARCHIVE}",
+        f"{home} holds runs made with other settings ({first_few(keys, ', ', SHOWN)}); start this"
+        " one beside them with --name NEW, or start over with --fresh, which moves them to"
+        f" {home.parent / ARCHIVE}",
         details=tuple(details),
     )
 
 
-def _add_declared(study: Study, before: Declaration, begun: set[str], now: str) -> Declaration:
+def _add_declared(study: Study, stored: Declaration, begun: set[str], moment: str) -> Declaration:
+    """The stored declaration with what the study adds to it, each addition listed as an edit."""
     edits = []
-    if seeds := tuple(seed for seed in study.seeds if seed not in before.seeds):
+    if seeds := tuple(seed for seed in study.seeds if seed not in stored.seeds):
         edits.append(f"{SEEDS_ADDED}{', '.join(map(str, seeds))}")
-    if added := [name for name in study.arms if name not in before.arms]:
+    if added := [name for name in study.arms if name not in stored.arms]:
         edits.append(f"arms added: {', '.join(added)}")
-    arms: dict[str, Arm] = dict(before.arms)
+    arms: dict[str, Arm] = dict(stored.arms)
     for name, arm in study.arms.items():
-        if name in begun:
-            continue
-        changes = _changes(arms[name].resolved, arm.resolved) if name in arms else {}
-        edits += [
-            f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()
-        ]
-        if changes or name not in arms:
+        if name not in arms or (name not in begun and _changes(arms[name].resolved, arm.resolved)):
             arms[name] = arm
-    sweep = before.sweep
+    edits += _edited_arms(study, stored, begun)
+    sweep = stored.sweep
     if study.sweep is not None and sweep is not None:
         doses = tuple(sorted({*sweep.doses, *study.sweep.doses}))
-        if more := [dose for dose in doses if dose not in sweep.doses]:
-            edits.append(f"doses of {sweep.key} added: {', '.join(f'{dose:g}' for dose in more)}")
+        if doses_added := [f"{dose:g}" for dose in doses if dose not in sweep.doses]:
+            edits.append(f"doses of {sweep.key} added: {', '.join(doses_added)}")
         sweep = replace(sweep, doses=doses)
-    for lint, reason in study.waived.items():
-        if reason != before.waived.get(lint):
-            was = f"; was: {before.waived[lint]}" if lint in before.waived else ""
-            edits.append(f"waived {lint}: {reason}{was}")
-    if study.claims != before.claims:
-        claimed = ", ".join(claim.name for claim in study.claims) or "none"
-        claims = digest([claim.model_dump(mode="json") for claim in study.claims])[:8]
-        note = f"claims now {claimed} ({claims}); {CLAIMS_COUNT}"
-        latest = [edit.what for edit in before.edits if edit.what.endswith(CLAIMS_COUNT)][-1:]
-        edits += [note] if latest != [note] else []
-    if study.question != before.question:
-        edits.append(f"question, was: {before.question}")
-    if (names := study.verdict.names) != before.verdict.names:
-        if before.verdict.names is not None:
-            raise LabError(
-                f"verdict.names was {format_value(before.verdict.names)} before the first step and"
-                " stands in the answer, so it cannot change; give the study another name with"
-                " --name NEW"
-            )
-        edits.append(f"verdict.names, was: {format_value(before.verdict.names)}")
-    commands = (
-        before.commands
-    )  # those that let the study grow, in order; none if the first is unknown
+    edits += _edited_texts(study, stored)
+    # The commands that let the study grow, in order; none if the first is unknown.
+    commands = stored.commands
     if edits and commands and study.command not in commands:
         commands += (study.command,)
     return replace(
-        before,
+        stored,
         question=study.question,
-        verdict=before.verdict.model_copy(update={"names": names}),
-        seeds=before.seeds + seeds,
-        added=before.added + seeds,
+        verdict=stored.verdict.model_copy(update={"names": study.verdict.names}),
+        seeds=stored.seeds + seeds,
+        added=stored.added + seeds,
         arms=arms,
         sweep=sweep,
-        waived=before.waived | study.waived,
+        waived=stored.waived | study.waived,
         commands=commands,
-        edits=(*before.edits, *(Edit(now, what) for what in edits)),
+        edits=(*stored.edits, *(Edit(moment, edit) for edit in edits)),
     )
+
+
+def _edited_arms(study: Study, stored: Declaration, begun: set[str]) -> Iterator[str]:
+    """The changed settings of arms that have not made their first step."""
+    for name, arm in study.arms.items():
+        if name in stored.arms and name not in begun:
+            for key, change in _changes(stored.arms[name].resolved, arm.resolved).items():
+                yield f"arm {name}, before its first step: {key}: {change}"
+
+
+def _edited_texts(study: Study, stored: Declaration) -> Iterator[str]:
+    """The changed waivers, claims, question and names; LabError where names would change."""
+    for lint, reason in study.waived.items():
+        if lint not in stored.waived:
+            yield f"waived {lint}: {reason}"
+        elif reason != stored.waived[lint]:
+            yield f"waived {lint}: {reason}; was: {stored.waived[lint]}"
+    if study.claims != stored.claims:
+        names = ", ".join(claim.name for claim in study.claims) or "none"
+        claims = digest([claim.model_dump(mode="json") for claim in study.claims])[:8]
+        note = f"claims now {names} ({claims}); {CLAIMS_COUNT}"
+        notes = [edit.what for edit in stored.edits if edit.what.endswith(CLAIMS_COUNT)]
+        if notes[-1:] != [note]:
+            yield note
+    if study.question != stored.question:
+        yield f"question, was: {stored.question}"
+    if study.verdict.names != stored.verdict.names:
+        former_names = format_value(stored.verdict.names)
+        if stored.verdict.names is not None:
+            raise LabError(
+                f"verdict.names was {former_names} before the first step and stands in the answer,"
+                " so it cannot change; give the study another name with --name NEW"
+            )
+        yield f"verdict.names, was: {former_names}"

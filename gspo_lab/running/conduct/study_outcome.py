@@ -83,13 +83,20 @@ class StudyOutcome:
             table.add_column(name, justify="right")
         for arm in self.arms:
             seeds = " ".join(_shown(score, ".3f") for score in arm.scores.values())
-            done = f"{arm.finished}/{arm.runs}"
+            finished = f"{arm.finished}/{arm.runs}"
             reward = _shown(arm.reward, ".3f")
             clipped = _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP
             collapsed = NOT_JUDGED if arm.collapsed is None else str(arm.collapsed)
             failed = [_shown(arm.grader_errors, ".1%")] if failing else []
             table.add_row(
-                arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed, *failed
+                arm.arm,
+                finished,
+                _shown(arm.score, ".3f"),
+                seeds,
+                reward,
+                clipped,
+                collapsed,
+                *failed,
             )
         return table
 
@@ -191,15 +198,15 @@ def verdict_lines(source: Source, answered: StudyAnswer) -> list[str]:
         ]
     out = []
     for verdict in verdicts:
-        parts = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
+        sentences_of_verdict = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
         if verdict.paired is not None and verdict.estimate is not None:
             pairs = ", ".join(map(signed, verdict.paired.differences))
             noun = ", drop from best smaller by" if verdict.question == "stability" else ""
-            parts.append(
+            sentences_of_verdict.append(
                 f"{verdict.subject} {MINUS} {verdict.baseline}{noun}: {signed(verdict.estimate)}"
                 f" (by seed: {pairs})"
             )
-        out.append(" ".join(parts))
+        out.append(" ".join(sentences_of_verdict))
     head = [f"{decided.primary}:", *out] if len(out) > 1 else [f"{decided.primary}: {out[0]}"]
     return [*head, *flags(decided)]
 

@@ -166,7 +166,7 @@ class WorkerPool:
         if not items:
             return True
         self.view.begin(stage, [item.cell for item in items], len(self.slots))
-        before = len(self.results)
+        results_before = len(self.results)
         obeyed = 0
         waiting = []
         for item in items:
@@ -196,7 +196,7 @@ class WorkerPool:
         finally:
             while self._active:  # only after an exception
                 self._active.pop().process.stop()
-        results = self.results[before:]
+        results = self.results[results_before:]
         return len(results) == len(items) and all(
             result.state is State.FINISHED for result in results
         )
@@ -248,10 +248,10 @@ class WorkerPool:
 
     def _fill(self, waiting: list[WorkItem]) -> None:
         for index, slot in enumerate(self.slots):
-            taken = len(self._active) >= len(self.slots) or any(
+            occupied = len(self._active) >= len(self.slots) or any(
                 job.slot == index for job in self._active
             )
-            if not taken and (item := self._first_free(waiting)) is not None:
+            if not occupied and (item := self._first_free(waiting)) is not None:
                 waiting.remove(item)
                 self._follow(_Active(item, self.launcher.start(item.folder.path, slot), index))
 
@@ -274,7 +274,8 @@ class WorkerPool:
 
     def _show_place(self, job: _Active) -> None:
         progress = job.item.cell.progress
-        progress.state, progress.place = job.process.state, job.process.place
+        progress.state = job.process.state
+        progress.place = job.process.place
         self.view.show_state(job.item.cell)
 
     def _interrupt(self, *, again: bool) -> None:
@@ -334,7 +335,9 @@ def _result(item: WorkItem, code: int) -> WorkItemResult:
         code = code or Exit.CRASHED
     elif code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        message = f"killed by {name}{'; out of memory?' if -code == signal.SIGKILL else ''}"
+        message = f"killed by {name}"
+        if code == -signal.SIGKILL:
+            message += "; out of memory?"
     elif code == Exit.CANCELLED:
         return WorkItemResult(
             item, code, f"its job was cancelled on {place}; the same command resumes the run"

@@ -30,15 +30,15 @@ class Forkserver:
     """The forkserver process, in the environment of a slot. It ends with this object."""
 
     def __init__(self, slot: Slot) -> None:
-        self._orders, theirs = Pipe()
-        with theirs:
+        self._orders, server_end = Pipe()
+        with server_end:
             process = subprocess.Popen(
-                [sys.executable, "-m", "gspo_lab.running.forkserver", str(theirs.fileno())],
+                [sys.executable, "-m", "gspo_lab.running.forkserver", str(server_end.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **slot.environment},
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(server_end.fileno(),),
                 process_group=0,
             )
         self.gone = False

@@ -172,13 +172,15 @@ class RayCluster:
                 )
             else:
                 probe(self._address)
-            self._driver, self._connected = _Driver(self._address), time.monotonic()
+            self._driver = _Driver(self._address)
+            self._connected = time.monotonic()
             self._address = self._driver.wait_until_ready(self._named)["address"]
             return self._driver
         gone = self._driver.ended or self._driver.silent_seconds > DEAF_SECONDS
         if gone and time.monotonic() - self._connected > RECONNECT_SECONDS and _open(self._address):
             self._driver.close()
-            self._driver, self._connected = _Driver(self._address), time.monotonic()
+            self._driver = _Driver(self._address)
+            self._connected = time.monotonic()
             self._starts = [(launch, order) for launch, order in self._starts if launch.record()]
             for _, order in self._starts:
                 self._driver.order(order)
@@ -222,8 +224,8 @@ def _open(address: str) -> bool:
     return True
 
 
-def _amounts(has: Mapping[str, float], of: Mapping[str, float]) -> str:
-    return ", ".join(f"{has.get(name, 0):g} {name}" for name in of)
+def _amounts(has: Mapping[str, float], names: Mapping[str, float]) -> str:
+    return ", ".join(f"{has.get(name, 0):g} {name}" for name in names)
 
 
 class _Driver:
@@ -265,11 +267,11 @@ class _Driver:
             self._orders.write(json.dumps(order) + "\n")
             self._orders.flush()
 
-    def wait_until_ready(self, named: str) -> dict[str, Any]:
+    def wait_until_ready(self, cluster: str) -> dict[str, Any]:
         """Wait for the driver's first message. LabError if Ray refuses or does not answer."""
         if not self.greeted.wait(PROBE_SECONDS):
             print(
-                f"gspo-lab: waiting for {named}, at most {GREETING_SECONDS:.0f} s",
+                f"gspo-lab: waiting for {cluster}, at most {GREETING_SECONDS:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -285,7 +287,7 @@ class _Driver:
                     "--on ray: no Ray cluster runs on this machine: start one (ray start --head),"
                     " or name one, --on ray:HOST:PORT"
                 )
-            raise LabError(f"{named} cannot be used: {why}")
+            raise LabError(f"{cluster} cannot be used: {why}")
         return self.greeting
 
     def hear(self, line: str) -> None:

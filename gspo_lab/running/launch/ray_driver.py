@@ -82,7 +82,8 @@ class _Followed:
             and time.monotonic() - self.at >= TELL_SECONDS
             and self.state is not None
         ):
-            self.question, self.at = self.actor.place.remote(), time.monotonic()
+            self.question = self.actor.place.remote()
+            self.at = time.monotonic()
 
     def hear(self, name: str, answered: bool) -> None:
         """Update the state by an answer or its absence."""
@@ -90,7 +91,8 @@ class _Followed:
 
         if answered:
             try:
-                self.state, self.place = State.RUNNING, ray.get(self.question)
+                self.place = ray.get(self.question)
+                self.state = State.RUNNING
             except ray.exceptions.RayError as error:
                 try:
                     ray.get_actor(name, NAMESPACE)
@@ -108,8 +110,8 @@ def serve(address: str) -> None:
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)  # Ray prints
 
-        def print_line(**news: Any) -> None:
-            print(json.dumps(news), file=out, flush=True)
+        def print_line(**message: Any) -> None:
+            print(json.dumps(message), file=out, flush=True)
 
         orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=_read, args=(orders,), daemon=True).start()
@@ -182,9 +184,9 @@ def _handle_order(order: Mapping[str, Any], followed: dict[str, _Followed]) -> N
         return
     entry = followed[name]
     if entry.state is State.RUNNING:
-        done = entry.actor.stop.remote() if order["do"] == "stop" else entry.actor.kill.remote()
+        answer = entry.actor.stop.remote() if order["do"] == "stop" else entry.actor.kill.remote()
         with suppress(ray.exceptions.RayError):  # it has ended by itself
-            ray.get(done, timeout=TELL_SECONDS)
+            ray.get(answer, timeout=TELL_SECONDS)
     elif entry.state is not None:
         ray.kill(entry.actor)
 

@@ -1,9 +1,10 @@
 """Workers on other hosts. The conductor and the worker's host exchange messages by files in the
 run's folder.
 
-    FOLDER/launches/NAME.json           the conductor's: the worker's last state and place, and
-    whether it must stop FOLDER/launches/NAME.attempt.json   the keeper's: the attempt and its host,
-    at the end the exit code
+    FOLDER/launches/NAME.json           by the conductor: the worker's last state and place, and
+                                        whether it must stop
+    FOLDER/launches/NAME.attempt.json   by the keeper: the attempt and its host, at the end the
+                                        exit code
 
 A `Keeper` starts the worker on its host and writes its exit code. The conductor follows both by a
 `RemoteWorker`. It asks the cluster only whether the keeper waits, runs, or has gone: the folder
@@ -99,9 +100,9 @@ class RemoteLaunch:
             {"number": 1 + self.attempt().get("number", 0), "host": os.uname().nodename}
         )
 
-    def note(self, **news: Any) -> None:
+    def note(self, **fields: Any) -> None:
         """Called by the keeper: add to the present attempt."""
-        self._write_attempt(self.attempt() | news)
+        self._write_attempt(self.attempt() | fields)
 
     def _write_attempt(self, content: dict[str, Any]) -> None:
         if self.folder.path.is_dir():  # it may have been moved away

@@ -2,13 +2,13 @@
 
 Slurm sends the keeper TERM for four reasons, and the keeper asks Slurm which it was:
 
-    the time limit is near         the worker finishes its step and saves, and the keeper asks for a
-    requeue the job is being preempted     the same, where the cluster sends this signal before it
-    preempts the job is being ended         Slurm sends TERM to the worker too, which ends at once;
-    a requeued job (`scontrol
-                                   requeue`, preemption) goes on from the last checkpoint, a
-                                   cancelled one stays away
-    the conductor asked to stop    the worker finishes its step and saves, and stays away
+    the time limit is near        the worker finishes its step and saves; the keeper asks for a
+                                  requeue
+    the job is being preempted    the same, where the cluster signals before it preempts
+    the job is being ended        Slurm sends TERM to the worker too, which ends at once; a requeued
+                                  job (`scontrol requeue`, preemption) goes on from the last
+                                  checkpoint, a cancelled one stays away
+    the conductor asked to stop   the worker finishes its step and saves, and stays away
 
 Slurm notices the loss of a node and requeues the job, which goes on from the checkpoint. Run as a
 module this is the keeper.
@@ -85,13 +85,13 @@ class SlurmCluster:
         memory: str | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        named = {"partition": partition, "time": time, "gres": gres, "mem": memory}
+        declared_options = {"partition": partition, "time": time, "gres": gres, "mem": memory}
         self._jobs = jobs
         self._partition = partition
         self._cpus = cpus
         self._grace = grace
         self._options = [
-            f"--{option}={value}" for option, value in named.items() if value is not None
+            f"--{option}={value}" for option, value in declared_options.items() if value is not None
         ]
         self._options += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]
         self._gpu = any("gpu" in option for option in self._options)
@@ -143,11 +143,8 @@ class SlurmCluster:
             line.split("|") for line in output.splitlines() if self._partition or line.endswith("*")
         ]
         if on_gpu:
-            places = sum(
-                int(number)
-                for node in nodes
-                for number in re.findall(r"gpu:(?:[^:,()]+:)?(\d+)", node[2])
-            )
+            resources = ",".join(node[2] for node in nodes)
+            places = sum(map(int, re.findall(r"gpu:(?:[^:,()]+:)?(\d+)", resources)))
         else:
             places = sum(int(node[1]) // self._cpus for node in nodes)
         return min(max(1, places), MOST_PLACES)
@@ -225,7 +222,8 @@ class _Queue:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._query: Future[dict[str, KeeperStatus]] | None = None
-        self._began = self._taken = 0.0
+        self._began = 0.0
+        self._taken = 0.0
         self._known: dict[str, KeeperStatus] = {}
         self._since: dict[str, float] = {}
         self._trouble: str | None = None
@@ -247,19 +245,20 @@ class _Queue:
                 self._trouble = None
             except OSError as error:
                 self._trouble = str(error)
-            self._query, self._taken = None, self._began
+            self._query = None
+            self._taken = self._began
         if self._query is None and now - self._began >= LOOK_SECONDS:
             self._began = now
             self._query = self._thread.submit(_squeue)
-        known = self._known.get(job)
+        status = self._known.get(job)
         if self._trouble is not None:
-            place = "Slurm" if known is None else known.place
+            place = "Slurm" if status is None else status.place
             return KeeperStatus(State.LOST, f"{place}; {self._trouble}")
-        if known is None:
+        if status is None:
             early = self._taken < self._since.get(job, 0.0)
             gone = "" if early else ", which has gone"
             return KeeperStatus(State.QUEUED if early else None, f"Slurm (job {job}{gone})")
-        return known
+        return status
 
     def now(self, job: str) -> KeeperStatus | None:
         """Ask squeue now; None if the job has ended. LabError if Slurm does not answer."""
@@ -278,14 +277,14 @@ def _squeue() -> dict[str, KeeperStatus]:
     jobs = {}
     for line in answer.stdout.splitlines():
         job, state, node, reason, partition = line.split("|")
-        known = STATES.get(state)
-        if known is State.RUNNING:
-            jobs[job] = KeeperStatus(known, f"{node} (job {job})")
+        job_state = STATES.get(state)
+        if job_state is State.RUNNING:
+            jobs[job] = KeeperStatus(job_state, f"{node} (job {job})")
         else:
-            why = state.lower() if known is None else reason
+            why = state.lower() if job_state is None else reason
             details = f"job {job}" if why == "None" else f"job {job}, {why}"
             jobs[job] = KeeperStatus(
-                known, f"Slurm, partition {partition} ({details})", state == CANCELLED
+                job_state, f"Slurm, partition {partition} ({details})", state == CANCELLED
             )
     return jobs
 
@@ -369,7 +368,7 @@ def _seconds(text: str) -> float | None:
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
     if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    days, hours, minutes, seconds = map(int, match.groups("0"))
     return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 

@@ -5,7 +5,7 @@ to buy more of.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 
 from gspo_lab.analysis.findings.run_outcomes import outcomes
@@ -24,7 +24,7 @@ from gspo_lab.analysis.stats.verdict import Rule, strictest
 from gspo_lab.common.paths import database_of
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Arm, Study
-from gspo_lab.study.contrast import factorial, sides, squared_weights
+from gspo_lab.study.contrast import sides, squared_weights
 from gspo_lab.study.verdict_tables import score_named
 
 LEAST_DEGREES = 2
@@ -49,33 +49,6 @@ Power = dict[int, dict[float, float]]
 
 
 @dataclass(frozen=True)
-class Components:
-    """The components of the scores' spread, as standard deviations.
-
-    `starts` is the part of a run's score that the arms of a seed share, mostly the starting model;
-    it cancels in pairs. The squares of the others sum to the variance of a pair's difference:
-    `seeds` (training), `evaluations` (between deciding evaluations; None: there is one), `answers`
-    (finitely many answers; None: not stored).
-    """
-
-    starts: float
-    seeds: float
-    evaluations: float | None
-    answers: float | None
-
-    def line(self) -> str:
-        """All components that are known, in one line."""
-        evaluations, answers = (
-            "not known" if sd is None else f"{sd:.3f}" for sd in (self.evaluations, self.answers)
-        )
-        parts = f"seeds {self.seeds:.3f}, evaluations {evaluations}, answers {answers}"
-        return (
-            f"a pair's difference varies (sd) by {parts}; starts by {self.starts:.3f}, which"
-            " cancels in pairs"
-        )
-
-
-@dataclass(frozen=True)
 class SpreadEstimate:
     """The `sd` of a pair's difference with its 95 % range `between`, and the part due to answers;
     None: unknown.
@@ -85,7 +58,6 @@ class SpreadEstimate:
     basis: str
     between: tuple[float, float] | None = None
     answers_sd: float | None = None
-    components: Components | None = None
 
 
 @dataclass(frozen=True)
@@ -111,13 +83,9 @@ class Detectable:
     """The part of `sd` that is due to finitely many answers."""
     with_more_answers: int | None = None
     """Seeds for equivalence with TIMES as many answers to each problem, at best."""
-    components: Components | None = None
-    """The sources of the noise."""
     power: Power | None = None
     pair_power: Power | None = None
     """Beside the power of a declared contrast that of a pair of arms."""
-    contrast: str | None = None
-    """The effect that a contrast over a 2 x 2 design would detect, as a line to declare it by."""
     judged: str = "a pair's difference"
     """The number whose sd is `sd`."""
 
@@ -146,9 +114,7 @@ class Detectable:
                 f"{_count(self.seeds_for_equivalence)} would show equivalence"
             ),
             *self._powers(),
-            *([self.components.line()] if self.components else []),
             self._buy(),
-            *([self.contrast] if self.contrast else []),
         ]
         return "\n".join(lines)
 
@@ -160,7 +126,7 @@ class Detectable:
             return
         effects = " / ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
         yield f"chance in % to find a true difference of {effects}:"
-        yield f"  {'':<12}" + "".join(f"{f'{seeds} seeds':>15}" for seeds in self.power)
+        yield " " * 14 + "".join(f"{seeds} seeds".rjust(15) for seeds in self.power)
         rows = {
             "a pair": self.pair_power or self.power,
             "the contrast": self.pair_power and self.power,
@@ -179,19 +145,14 @@ class Detectable:
                 "more seeds or more answers: not known, no stored answers tell what asking alone"
                 " varies"
             )
-        part = (
-            f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by"
-            f" {self.answers_sd:.3f}"
-        )
-        fewer = (
-            f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)}"
-            " would, at best"
-        )
-        now = self.seeds_for_equivalence or math.inf
-        then = self.with_more_answers or math.inf
+        seeds_now = self.seeds_for_equivalence or math.inf
+        seeds_then = self.with_more_answers or math.inf
+        worth_it = seeds_then < math.inf and seeds_then <= WORTH * seeds_now
+        purchase = "more answers" if worth_it else "more seeds"
+        varied = "a pair" if self.judged.startswith("a pair") else "it"
         return (
-            f"buy {'more answers' if then <= WORTH * now and then < math.inf else 'more seeds'}:"
-            f" {part}; {fewer}"
+            f"buy {purchase}: answers alone vary {varied} by {self.answers_sd:.3f}; with {TIMES}"
+            f" times the answers to each problem {_count(self.with_more_answers)} would, at best"
         )
 
 
@@ -265,43 +226,9 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
             if noise.answers_sd is None
             else seeds_for_equivalence(least, rule.margin, alpha, rule=variance_rule)
         ),
-        components=noise.components,
         power=power(spread, alpha, variance_rule),
         pair_power=None if pair_sd is None else power(pair_sd, pair_alpha, pair_rule),
-        contrast=(
-            None
-            if effect is None
-            else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None)
-        ),
         judged="the contrast" if declared else "a pair's difference",
-    )
-
-
-def _factorial_line(
-    study: Study, runs: Path, pair: float, sd: float, *, measured: bool
-) -> str | None:
-    """The effect that the contrast of a 2 x 2 design detects at the whole alpha, in a line; None
-    without such a design.
-
-    Its sd is that of earlier runs of these arms, else the pair's / sqrt(2), as of independent
-    pairs.
-    """
-    rule = study.verdict
-    design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
-    if design is None or rule.contrast is not None:
-        return None
-    known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
-    factor = detectable_factor(
-        len(study.deciding),
-        Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha),
-        rule=contrast_rule(list(design.weights.values())),
-    )
-    weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
-    basis = "sd measured on these arms" if known else "sd of independent pairs"
-    tables = " by ".join(key.split(".")[0] for key in design.keys)
-    return (
-        f"these four arms are a 2 x 2 ({tables}): [verdict] contrast = {{{weights}}} detects "
-        f"{factor * (known or sd / math.sqrt(2)):.3f} where the pair detects {pair:.3f} ({basis})"
     )
 
 
@@ -314,15 +241,19 @@ def _of_contrast(
     Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a
     pair.
     """
-    first, second = sides(weights)
-    signed = second | {arm: -weight for arm, weight in first.items()}
+    negative, positive = sides(weights)
+    signed = positive | {arm: -weight for arm, weight in negative.items()}
     share = math.sqrt(squared_weights(weights) / 2)
     answers = None if pairs.answers_sd is None else share * pairs.answers_sd
-    known, degrees = _contrast_sd(study, runs, signed)
-    if known is not None:
+    contrast_sd, degrees = _contrast_sd(study, runs, signed)
+    if contrast_sd is not None:
         basis = f"{pairs.basis}, of these very arms"
         return replace(
-            pairs, sd=known, basis=basis, between=sd_range(known, degrees), answers_sd=answers
+            pairs,
+            sd=contrast_sd,
+            basis=basis,
+            between=sd_range(contrast_sd, degrees),
+            answers_sd=answers,
         )
     if pairs.sd is None:
         return pairs
@@ -345,7 +276,7 @@ def _contrast_sd(
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
             arms = source.declaration.arms
-            same = _comparable_scores(source, study)
+            same = comparable_scores(source, study)
             alike = {
                 name: next(
                     (
@@ -373,16 +304,13 @@ class _ArmPair:
     """Two arms of an earlier study: the differences of final scores by seed, and their mean
     `level`.
 
-    `answers` and `evaluations` are the parts of their variance due to these; None: unknown.
-    `shared` is the covariance of the arms' scores over seeds.
+    `answers` is the part of their variance that finitely many answers cause; None: unknown.
     """
 
     study: str
     differences: list[float]
     level: float
     answers: float | None
-    evaluations: float | None
-    shared: float
 
 
 def _measured(study: Study, runs: Path) -> SpreadEstimate:
@@ -398,7 +326,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     pairs: list[_ArmPair] = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
-            same = _comparable_scores(source, study)
+            same = comparable_scores(source, study)
             arms = source.declaration.arms
             levels += [
                 average(scores.values())
@@ -414,41 +342,25 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
             None, f"no earlier study has finished pairs of {LIKE}: give an sd with --sd"
         )
     names = ", ".join(dict.fromkeys(pair.study for pair in near))
-    answers = _pooled(near, "answers")
-    evaluations = _pooled(near, "evaluations")
-    shared = _pooled(near, "shared")
-    # The variance between single evaluations includes that of their answers.
-    single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
-    seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
     return SpreadEstimate(
         sd,
         f"measured in {names}, at scores around {average(pair.level for pair in near):.2f}",
         sd_range(sd, degrees),
-        _root(answers),
-        Components(
-            math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)
-        ),
+        _answers_sd(near),
     )
 
 
-def _pooled(pairs: Sequence[_ArmPair], name: str) -> float | None:
-    """The mean of a variance over the pairs of which it is known, weighted by their degrees of
-    freedom.
+def _answers_sd(pairs: Sequence[_ArmPair]) -> float | None:
+    """The root of the answers' mean variance over the pairs of which it is known, weighted by their
+    degrees of freedom.
     """
-    known = [
-        (len(pair.differences) - 1, getattr(pair, name))
-        for pair in pairs
-        if getattr(pair, name) is not None
-    ]
-    total = sum(weight for weight, _ in known)
-    return sum(weight * variance for weight, variance in known) / total if total else None
+    known = [pair for pair in pairs if pair.answers is not None]
+    total = sum(len(pair.differences) - 1 for pair in known)
+    weighted = sum((len(pair.differences) - 1) * (pair.answers or 0.0) for pair in known)
+    return math.sqrt(weighted / total) if total else None
 
 
-def _root(variance: float | None) -> float | None:
-    return None if variance is None else math.sqrt(variance)
-
-
-def _comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
+def comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:
     """Arm -> seed -> final score, of an earlier study's arms with this study's start, training and
     benchmark.
     """
@@ -482,50 +394,16 @@ def _pairs(
     source: Source, study: Study, scores: Mapping[str, Mapping[int, float]]
 ) -> Iterator[_ArmPair]:
     """Each pair of arms that are like this study's, on the seeds that both have finished."""
-    from gspo_lab.analysis.stats.paired import shared_variance  # imports numpy
-
     same = source.declaration.primary == study.primary
-    for (first, a), (second, b) in combinations(sorted(scores.items()), 2):
-        both = sorted(a.keys() & b.keys())
-        if len(both) > 1:
+    for (first_arm, a), (second_arm, b) in combinations(sorted(scores.items()), 2):
+        shared_seeds = sorted(a.keys() & b.keys())
+        if len(shared_seeds) > 1:
+            answers = None
+            if same:
+                answers = answers_variance(source, {first_arm: -1, second_arm: 1}, shared_seeds)
             yield _ArmPair(
                 study=source.study,
-                differences=[b[seed] - a[seed] for seed in both],
-                level=average(final[seed] for final in (a, b) for seed in both) or 0.0,
-                answers=answers_variance(source, {first: -1, second: 1}, both) if same else None,
-                evaluations=_evaluations_variance(source, study.primary, first, second, both),
-                shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
+                differences=[b[seed] - a[seed] for seed in shared_seeds],
+                level=average((a[seed] + b[seed]) / 2 for seed in shared_seeds) or 0.0,
+                answers=answers,
             )
-
-
-def _evaluations_variance(
-    source: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
-) -> float | None:
-    """The variance of a pair's mean difference over the deciding evaluations that is due to their
-    differences.
-
-    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one
-    of either.
-    """
-    from gspo_lab.analysis.findings.run_outcomes import outcomes
-    from gspo_lab.analysis.readings import runs as runs_of
-    from gspo_lab.analysis.readings.answers import evaluations
-    from gspo_lab.analysis.stats.paired import items_variance
-
-    ends = {(run.arm, run.seed): run for run in outcomes(source, bench)}
-    ids = {(run.arm, run.seed): run.id for run in runs_of(source)}
-    scores = {
-        run: dict(zip(steps.tolist(), values.tolist(), strict=True))
-        for run, (steps, values, _) in evaluations(source, bench or "").items()
-    }
-    curves = [
-        [
-            [scores[ids[arm, seed]][step] for step in ends[arm, seed].steps]
-            for arm in (first, second)
-        ]
-        for seed in seeds
-    ]
-    if len({len(curve) for pair in curves for curve in pair}) != 1:
-        return None
-    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in curves]
-    return None if any(map(math.isnan, chain(*rows))) else items_variance(rows)

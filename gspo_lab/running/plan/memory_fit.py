@@ -45,8 +45,8 @@ class MemoryFit:
     def line(self) -> str:
         """What the arm needs and what there is, in one line."""
         has = "of unknown size" if self.has is None else f"of {gigabytes(self.has)}"
-        parts = f" ({self.need})" if str(self.need) else ""
-        return f"{self.arm}: about {gigabytes(self.need.total)}{parts} on {self.place} {has}"
+        breakdown = f" ({self.need})" if str(self.need) else ""
+        return f"{self.arm}: about {gigabytes(self.need.total)}{breakdown} on {self.place} {has}"
 
 
 def memory_fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
@@ -98,8 +98,8 @@ def worker_memory(slots: Sequence[Slot]) -> float | None:
         return None
     gpus = {slot.index for slot in slots if slot.kind == "gpu"}
     if gpus:
-        known = gpu_memory()
-        sizes = [known.get(gpu) for gpu in gpus]
+        memory_of_gpu = gpu_memory()
+        sizes = [memory_of_gpu.get(gpu) for gpu in gpus]
         return None if None in sizes else min(size for size in sizes if size is not None)
     with suppress(OSError, ValueError):
         total = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -1,11 +1,13 @@
 """The cost of a study before it starts: `gspo-lab plan` and `gspo-lab run --dry-run`."""
 
 import heapq
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gspo_lab.analysis.matching.run_pair import first_few
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted
@@ -14,6 +16,7 @@ from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Slot
 from gspo_lab.running.launch.local import visible_gpus
 from gspo_lab.running.plan.memory_fit import MemoryFit, memory_fits
+from gspo_lab.running.plan.peak_in_grid import peak_warnings
 from gspo_lab.running.plan.preflight import blocker, preflight
 from gspo_lab.running.plan.preparation import (
     distinct_starts,
@@ -43,6 +46,7 @@ from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Task
 from gspo_lab.training.models.wording import options_for
 
+RUNS_NAMED = 4
 GUESSED = "a guess by the model's size: it may take a third of that, or three times as much"
 
 
@@ -95,6 +99,10 @@ class Plan:
     """The most steps of these; only the estimated time includes them."""
     looks: tuple[int, ...] = ()
     """After how many seeds the study may end, where that is declared."""
+    peaks: tuple[str, ...] = ()
+    """Why the swept values may hold no peak of a rule, one line each."""
+    without_model: tuple[str, ...] = ()
+    """Finished runs whose trained model is gone."""
     obstacle: str | None = None
     """Why this machine cannot run it."""
 
@@ -135,6 +143,18 @@ class Plan:
             return f"{line}; nothing is left to train"
         return f"{line}; about {duration(self.seconds)} on {workers} ({self.certainty})"
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the plan cannot mend, one line each."""
+        lines = list(self.peaks)
+        if self.without_model:
+            lost = first_few(self.without_model, ", ", RUNS_NAMED)
+            lines.append(
+                f"finished, but without its trained model (checkpoints/final): {lost}; the records"
+                " are whole. To train a run again, delete its folder"
+            )
+        return lines
+
     def expected_rates(self, warm_start_steps: int) -> dict[tuple[str, str], float]:
         """Seconds per unit of each kind of work, as the progress view counts it."""
         rates: dict[tuple[str, str], float] = {}
@@ -167,6 +187,7 @@ class Plan:
 
     def _lines(self) -> Iterator[str]:
         yield self.headline
+        yield from self.warnings
         for run in self.runs:
             if run.steps_done:
                 yield f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}"
@@ -175,7 +196,8 @@ class Plan:
             yield f"looks after {looks} seeds: it ends at the first that resolves it"
         updates = set(self.updates_per_step.values())
         per_arm = ", ".join(f"{arm} {count}" for arm, count in self.updates_per_step.items())
-        yield f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}"
+        updates_text = str(updates.pop()) if len(updates) == 1 else per_arm
+        yield f"updates per rollout batch: {updates_text}"
         dropped = ""
         if self.responses_max > self.responses:
             dropped = f" (up to {self.responses_max:,} where groups are dropped)"
@@ -211,7 +233,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     `on` names the launcher, `jobs` how many workers it may start at once. LabError for a mistake in
     the study; what it needs and this machine lacks is told in the plan.
     """
-    preflight(study, here=False)
+    preflight(study, on_this_machine=False)
     settings = next(iter(study.arms.values())).settings
     slots, missing = _slots(study, settings.device, on, jobs)
     planned = plan_of(study, runs, slots)
@@ -227,18 +249,22 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
     pilots = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in piloted]
     paces = _paces(study, runs, tasks, on_gpu=slots[0].kind == "gpu")
     planned: list[PlannedRun] = []
-    rest: list[Work] = []
+    remaining: list[Work] = []
     unfinished: list[Run] = []
+    without_model: list[str] = []
     for run in study.runs():
-        progress = RunFolder(run.folder(runs)).status()
-        done = min(progress.steps, run.settings.steps)
+        folder = RunFolder(run.folder(runs))
+        progress = folder.status()
+        steps_done = min(progress.steps, run.settings.steps)
         seconds = 0.0
         if not progress.finished:
-            work = tasks.work(run, 0 if progress.state is State.PLANNED else done)
+            work = tasks.work(run, 0 if progress.state is State.PLANNED else steps_done)
             seconds = run_seconds(paces[run.arm], work.steps, work.evaluation_answers)
-            rest.append(work)
+            remaining.append(work)
             unfinished.append(run)
-        planned.append(PlannedRun(run.id, progress.state, done, run.settings.steps, seconds))
+        elif folder.has_lost_model():
+            without_model.append(run.id)
+        planned.append(PlannedRun(run.id, progress.state, steps_done, run.settings.steps, seconds))
     trials, trial_steps = trials_left(study, runs)
     needed = distinct_starts([*unfinished, *pilots, *trials], runs)
     starts = [run for folder, run in needed.items() if folder.model_folder() is None]
@@ -267,7 +293,7 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
         updates_per_step={
             name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()
         },
-        **{name: sum(getattr(work, name) for work in rest) for name in Work._fields[1:]},
+        **{name: sum(getattr(work, name) for work in remaining) for name in Work._fields[1:]},
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in pilots),
         trials=len(trials),
@@ -278,6 +304,8 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
         stage_seconds={name: _makespan(stage, len(slots)) for name, stage in stages.items()},
         basis="; ".join(dict.fromkeys(pace.basis for pace in paces.values())),
         looks=tuple(study.verdict.looks or ()),
+        peaks=tuple(peak_warnings(study, runs)),
+        without_model=tuple(without_model),
     )
 
 
@@ -295,11 +323,15 @@ def _paces(study: Study, runs: Path, tasks: "_Tasks", *, on_gpu: bool) -> dict[s
 
 
 def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], str | None]:
-    """The workers' slots. If the GPU is missing, slots of one GPU and what is missing."""
+    """The workers' slots. If the GPU is missing, slots of one GPU and what is missing.
+
+    LabError where `--set` asks for that GPU: it speaks of this machine, a study's file need not.
+    """
     try:
         return slots_of(on, make_launcher(on, jobs, study.launch.options), device), None
     except LabError as error:
-        if on != LOCAL or not device.startswith("cuda") or visible_gpus():
+        for_here = any(re.match(r"device\s*=", word) for word in study.command)
+        if on != LOCAL or not device.startswith("cuda") or visible_gpus() or for_here:
             raise
         return [Slot("gpu", "0", {}) for _ in range(jobs or 1)], str(error)
 
@@ -312,14 +344,14 @@ class _Tasks:
         self._tasks: dict[str, Task] = {}
         self._work: dict[tuple[int, int], Work] = {}
 
-    def work(self, run: Run, done: int) -> Work:
-        """What is left behind step `done`, computed once for all runs that share settings."""
+    def work(self, run: Run, steps_done: int) -> Work:
+        """The work after step `steps_done`, computed once for all runs that share settings."""
         settings = run.settings
-        key = id(settings), done
+        key = id(settings), steps_done
         if key in self._work:
             return self._work[key]
         rollout = settings.rollout
-        steps = settings.steps - done
+        steps = settings.steps - steps_done
         responses = steps * rollout.prompts_per_step * rollout.group_size
         most = responses * max(rollout.dynamic_sampling, 1)
         limit = rollout.max_tokens or self.task(settings.task, run.model).max_tokens
@@ -327,7 +359,9 @@ class _Tasks:
         answers = 0
         for bench in settings.bench:
             moments = [
-                moment for moment in bench.moments(settings.steps) if moment > done or not done
+                moment
+                for moment in bench.moments(settings.steps)
+                if moment > steps_done or not steps_done
             ]
             samples = sum(bench.samples_at(moment, settings.steps) for moment in moments)
             evaluations += len(moments)
@@ -365,7 +399,7 @@ class _Tasks:
 
 def _makespan(seconds: Sequence[float], workers: int) -> float:
     """When the last job ends if each worker takes the next one when it is free."""
-    ends = [0.0] * workers
+    ends = [0.0 for _ in range(workers)]
     for job in seconds:
         heapq.heapreplace(ends, ends[0] + job)
     return max(ends)

@@ -11,7 +11,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.exporters import target
 from gspo_lab.running.launch.local import on_gpu
 from gspo_lab.running.plan.preparation import needs_start
-from gspo_lab.study import Arm, Study, digest
+from gspo_lab.study import Arm, Settings, Study, digest
 from gspo_lab.study.lints import Finding, ModelFacts, lints
 from gspo_lab.study.tuning_trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
@@ -39,8 +39,8 @@ def check(study: Study, *, data: bool = True) -> None:
     """Build every task and read every model of all arms and candidates, so that mistakes show
     before training. Raises LabError.
 
-    `data`: published training problems are read, and a Hub's model can be had; a plan does without
-    what is not here, but for a model of which nothing is known.
+    `data`: published training problems are read, and a Hub's model can be had. A plan does without
+    what is missing here, except for a model of which nothing is known.
     """
     base = study.base
     arms = trained_arms(study)
@@ -50,52 +50,53 @@ def check(study: Study, *, data: bool = True) -> None:
         trained = tasks[key]
         if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
-    moe = {}
     for arm in arms:
         _refuse_folder_elsewhere(study, arm.settings.model)
     for model in dict.fromkeys(map(study.model, arms)):
-        check_model(model, here=data)
+        check_model(model, cached=data)
         if data or model_shape(model) is None:
             check_hub(model)
         check_architecture(model)
         check_chat_template(model)
-        moe[model] = is_moe(model)
-    for model, rank in dict.fromkeys(
-        (study.model(arm), arm.settings.update.lora_rank) for arm in arms
-    ):
-        check_rank(model, rank)
-    for run in (arm.settings for arm in arms):
-        if run.device.partition(":")[0] not in (
-            "auto",
-            "cpu",
-            "cuda",
-        ):  # importing torch takes seconds
-            from gspo_lab.training.models.load import check_device
-
-            check_device(run.device)
-        rollout = run.rollout
-        gpu = on_gpu(run.device)
-        check_sampler(
-            rollout.sampler, run.routing_replay, gpu, base, invariant=rollout.batch_invariant
-        )
+    for arm in arms:
+        check_rank(study.model(arm), arm.settings.update.lora_rank)
+        _check_device(arm.settings, base)
     for arm in arms:
         check_engine(arm.name, arm.settings, base)
         loss, objective = loss_of(arm.settings.objective, base)
         if broken := list(loss.refuses(objective)):
             raise LabError(f"arm.{arm.name}: objective.{broken[0]}")
         check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables(study, [arm])], base)
-        if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
-            raise LabError(
-                f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are"
-                " trained here before a study; use warm_start.steps = 0 with"
-                f" '{arm.settings.model}'"
-            )
-        if arm.settings.routing_replay != "none" and moe[study.model(arm)] is False:
-            raise LabError(
-                f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model"
-                f" '{arm.settings.model}' is dense, it has no experts to replay; use routing_replay"
-                " = 'none' or a mixture-of-experts model"
-            )
+        _check_start_and_replay(study, arm)
+
+
+def _check_device(settings: Settings, base: Path) -> None:
+    """LabError for an unknown device, and for a sampler that it cannot run."""
+    if settings.device.partition(":")[0] not in ("auto", "cpu", "cuda"):
+        from gspo_lab.training.models.load import check_device  # imports torch: seconds
+
+        check_device(settings.device)
+    rollout = settings.rollout
+    gpu = on_gpu(settings.device)
+    check_sampler(
+        rollout.sampler, settings.routing_replay, gpu, base, invariant=rollout.batch_invariant
+    )
+
+
+def _check_start_and_replay(study: Study, arm: Arm) -> None:
+    """LabError for a warm start or a routing replay that the arm's model cannot have."""
+    settings = arm.settings
+    if settings.warm_start.steps and not needs_start(settings.model):
+        raise LabError(
+            f"warm_start.steps = {settings.warm_start.steps}: only embedded models are trained here"
+            f" before a study; use warm_start.steps = 0 with '{settings.model}'"
+        )
+    if settings.routing_replay != "none" and is_moe(study.model(arm)) is False:
+        raise LabError(
+            f"arm.{arm.name}.routing_replay = '{settings.routing_replay}': the model"
+            f" '{settings.model}' is dense, it has no experts to replay; use routing_replay ="
+            " 'none' or a mixture-of-experts model"
+        )
 
 
 def _refuse_folder_elsewhere(study: Study, model: str) -> None:
@@ -114,13 +115,13 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
     `check`.
     """
     base = study.base
-    first = next(iter(study.arms.values()))
-    model = study.model(first)
+    first_arm = next(iter(study.arms.values()))
+    model = study.model(first_arm)
     moe = {arm.settings.model: is_moe(study.model(arm)) for arm in study.arms.values()}
-    task = first.settings.task
+    task = first_arm.settings.task
     limit = build_task(task.name, options_for(task, model), base).max_tokens
     problems = {}
-    for bench in first.settings.bench:
+    for bench in first_arm.settings.bench:
         table = bench.task or task
         try:
             held_out = build_task(table.name, options_for(table, model), base).problems("held-out")
@@ -140,24 +141,24 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
         custom = name not in failures and isinstance(build_task(name, options, base), Custom)
         if custom and (failure := first_failure(name, options, base)):
             failures[name] = failure
-    known = ModelFacts(
+    facts = ModelFacts(
         moe={name: answer for name, answer in moe.items() if answer is not None},
         max_tokens=dict.fromkeys(study.arms, limit),
         problems=problems,
         grader_failures=failures,
     )
-    return lints(study, known)
+    return lints(study, facts)
 
 
-def preflight(study: Study, *, here: bool = True) -> list[Finding]:
+def preflight(study: Study, *, on_this_machine: bool = True) -> list[Finding]:
     """`check`, the engines, packages and isolation that are needed, then the lints; their warnings.
     Raises LabError for an error among them that no `[waive]` answers.
 
-    Without `here` it asks less of this machine: a plan can do without problems, engines, packages
-    and isolation.
+    Unless it is to run `on_this_machine`, problems, engines, packages and isolation may be missing:
+    a plan does without them.
     """
-    check(study, data=here)
-    arms = trained_arms(study) if here else []
+    check(study, data=on_this_machine)
+    arms = trained_arms(study) if on_this_machine else []
     for settings in {repr(arm.settings.engine): arm.settings for arm in arms}.values():
         check_ready(settings, study.base)
     for arm in arms:
@@ -166,9 +167,9 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
             check_eight_bit()
     for name, options in _tables(study, arms).values():
         check_isolation(name, options)
-    for name in study.mirror if here else ():
+    for name in study.mirror if on_this_machine else ():
         target(name)
-    lints_ = lint_findings(study, data=here)
+    lints_ = lint_findings(study, data=on_this_machine)
     if errors := [finding for finding in lints_ if finding.level == "error"]:
         raise LabError(
             f"{study.path}: this comparison would say little; mend it, or answer for it under"
@@ -190,12 +191,10 @@ def blocker(study: Study) -> str | None:
 def _tables(study: Study, arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Name and options of every task that one of the arms trains or is asked, the first's trained
     one first, by their digest."""
-    tables = [
-        (table.name, options_for(table, study.model(arm)))
-        for arm in arms
-        for table in (
-            arm.settings.task,
-            *(bench.task for bench in arm.settings.bench if bench.task is not None),
-        )
-    ]
-    return {digest(list(table)): table for table in tables}
+    tables: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for arm in arms:
+        benches = (bench.task for bench in arm.settings.bench if bench.task is not None)
+        for table in (arm.settings.task, *benches):
+            options = options_for(table, study.model(arm))
+            tables[digest([table.name, options])] = table.name, options
+    return tables

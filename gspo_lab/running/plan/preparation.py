@@ -88,12 +88,12 @@ def pilot_arms(study: Study) -> list[Arm]:
 
 def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
     """The ranges found so far for arms whose settings are still those of their pilot."""
-    known = read_json(home / BANDS) or {}
+    bands = read_json(home / BANDS) or {}
     try:
         return {
-            arm.name: (float(known[arm.name]["clip_low"]), float(known[arm.name]["clip_high"]))
+            arm.name: (float(bands[arm.name]["clip_low"]), float(bands[arm.name]["clip_high"]))
             for arm in pilot_arms(study)
-            if arm.name in known and known[arm.name]["settings"] == settings_digest(arm)
+            if arm.name in bands and bands[arm.name]["settings"] == settings_digest(arm)
         }
     except (KeyError, TypeError, ValueError) as error:
         raise LabError(
@@ -133,9 +133,9 @@ def trials_left(study: Study, runs: Path) -> tuple[list[Run], int]:
         return [], 0
     file = runs / study.name / STUDY
     data = read_json(file)
-    before = None if data is None else Declaration.parse(data, file).tune
-    if before is not None and before.chosen:
+    stored = None if data is None else Declaration.parse(data, file).tune
+    if stored is not None and stored.chosen:
         return [], 0
     trials = trial_study(study).runs()
-    done = sum(RunFolder(run.folder(runs)).status().steps for run in trials)
-    return trials, max(0, study.tune.spent * len(study.arms) - done)
+    steps_done = sum(RunFolder(run.folder(runs)).status().steps for run in trials)
+    return trials, max(0, study.tune.spent * len(study.arms) - steps_done)

@@ -118,10 +118,10 @@ def guessed_pace(settings: Settings, model: str, *, on_gpu: bool, turns: int = 1
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
     epochs = settings.update.epochs
     passes = sampling + 1
-    first = "old policy 1"
+    passes_named = "old policy 1"
     if settings.objective.kl_coef > 0:
         passes += 1
-        first += ", starting model 1"
+        passes_named += ", starting model 1"
     update = 3 + settings.objective.loss.sees_whole
     passes += update * epochs
     critic = ""
@@ -129,7 +129,7 @@ def guessed_pace(settings: Settings, model: str, *, on_gpu: bool, turns: int = 1
         passes += 1 + 3 * epochs
         critic = ", critic 4"
     basis = (
-        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update"
+        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {passes_named}, update"
         f" {update}{critic}) / {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(

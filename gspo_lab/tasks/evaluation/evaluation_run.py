@@ -1,10 +1,10 @@
 """One evaluation of one model: declared before its first answer, stored answer by answer, and
 resumable.
 
-    <model's folder>/evaluations/<name>/evaluation.json   the declaration: model, benchmark,
-    settings
-                                        journal.jsonl     the answers, each as soon as it is graded
-                                        lock              held by the process that samples
+    <model's folder>/evaluations/<name>/
+        evaluation.json   the declaration: model, benchmark, settings
+        journal.jsonl     the answers, each as soon as it is graded
+        lock              held by the process that samples
 
 Threads grade answers while others are sampled. An interruption loses at most the answers of the
 current batch; the same command samples only the missing ones.

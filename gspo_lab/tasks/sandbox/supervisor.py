@@ -6,11 +6,11 @@ see. So they use the standard library only, and nothing newer than Python 3.9. D
 the orders as JSON (`isolated_process.supervisor_config`). The descriptor that the command line
 names is a socket to the parent:
 
-    parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps
-    "stop" later
-    here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth, and at
-    the end
-              {"cause", "status", "cpu", "wall", "asleep", "memory", "clean"} or {"failed": why}
+    parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function),
+              perhaps "stop" later
+    here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth,
+              and at the end {"cause", "status", "cpu", "wall", "asleep", "memory", "clean"}
+              or {"failed": why}
 
 A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no
 expected output, no other test's input. The child loses the control socket before the candidate's

@@ -1,7 +1,7 @@
 """From an engine's name to the engine; and what can be said of one before any compute."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gspo_lab.training.engines import ENGINES
 from gspo_lab.training.engines.base import Capabilities, Engine
 from gspo_lab.training.samplers import SAMPLERS
 
-COLUMNS = {field.name for record in (StepRecord, UpdateRecord) for field in fields(record)}
+COLUMNS = {field.name for field in (*fields(StepRecord), *fields(UpdateRecord))}
 
 
 def make_engine(run: Run) -> Engine:
@@ -137,39 +137,36 @@ def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any
     return engine.translated(settings) if hasattr(engine, "translated") else {}
 
 
-def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    """What the engine cannot do for these settings, or wrongly says that it can."""
+def _unreachable(settings: Settings, able: Collection[str]) -> Iterator[str]:
+    """Keys that the engine says it can vary and no study has; and keys that it would ignore."""
     plain = Settings.model_validate({"task": settings.task})
     values = flat(settings.model_dump(mode="json"))
     default = flat(plain.model_dump(mode="json"))
+    for key in able:
+        if not any(under(name, [key]) for name in values):
+            yield f"says that it can vary '{key}', which is no key of a study{nearest(key, values)}"
+    always = ("task", "engine", "objective.preset")
+    ignored: dict[str, None] = {}
+    for key in sorted(values.keys() | default.keys()):
+        unchanged = values.get(key) == default.get(key)
+        is_table = key not in values and any(under(name, [key]) for name in values)
+        if unchanged or is_table or under(key, (*able, *always)):
+            continue
+        if under(key, ["bench"]):
+            ignored["[[bench]]"] = None
+        elif key in default:
+            ignored[f"{key} = {values.get(key)!r} (default: {default[key]!r})"] = None
+        else:
+            ignored[f"{key} = {values.get(key)!r}"] = None
+    if ignored:
+        varied = ", ".join(sorted(able)) or "nothing"
+        yield f"would ignore {', '.join(ignored)}; it can vary {varied}"
+
+
+def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
+    """What the engine cannot do for these settings, or wrongly says that it can."""
     if capabilities.settings is not None:
-        for key in capabilities.settings:
-            if not any(under(name, [key]) for name in values):
-                yield (
-                    f"says that it can vary '{key}', which is no key of a"
-                    f" study{nearest(key, values)}"
-                )
-        able = (*capabilities.settings, "task", "engine", "objective.preset")
-        changed = [
-            key for key in values.keys() | default.keys() if values.get(key) != default.get(key)
-        ]
-        if ignored := sorted(key for key in changed if not under(key, able)):
-            listed = ", ".join(
-                dict.fromkeys(
-                    (
-                        "[[bench]]"
-                        if under(key, ["bench"])
-                        else f"{key} = {values.get(key)!r}"
-                        + (f" (default: {default[key]!r})" if key in default else "")
-                    )
-                    for key in ignored
-                    if key in values or not any(under(name, [key]) for name in values)
-                )
-            )
-            yield (
-                f"would ignore {listed}; it can vary"
-                f" {', '.join(sorted(capabilities.settings)) or 'nothing'}"
-            )
+        yield from _unreachable(settings, capabilities.settings)
     if settings.engine.name in ENGINES.keys() - {"native"}:
         if settings.update.dtype == "float16":
             yield (

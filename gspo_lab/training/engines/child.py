@@ -2,8 +2,7 @@
 lines.
 
     with Child([sys.executable, "train.py", str(folder / "run.json")]) as child:
-        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4,
-        "responses": 32, ...}
+        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4, ...}
             sink.write([record])
             if stop():
                 return False                      # leaving the context ends the child
@@ -14,8 +13,7 @@ records that belong together (`Child.batches` gives them so); all others are the
 passed on to the worker's log. A program that writes a log of its own is followed instead, line by
 line:
 
-        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or when asked
-        to stop
+        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or on a stop
 """
 
 import json
@@ -116,7 +114,7 @@ class Child:
         words = Thread(target=self._pass_on, daemon=True)
         words.start()
         read = 0
-        rest = b""
+        unfinished = b""
         while True:
             ended = (
                 self._process.poll() is not None
@@ -126,7 +124,7 @@ class Child:
                     file.seek(read)
                     new = file.read()
                 read += len(new)
-                *lines, rest = (rest + new).split(b"\n")
+                *lines, unfinished = (unfinished + new).split(b"\n")
                 yield from (line.decode() for line in lines)
             if ended or stop():
                 break
@@ -172,9 +170,10 @@ class Child:
             )
         return Crashed(str(error), details=error.details)
 
-    def _error(self, what: str) -> LabError:
+    def _error(self, problem: str) -> LabError:
         return LabError(
-            f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last)
+            f"the child process {self._command[0]} {problem}",
+            details=("its last lines:", *self._last),
         )
 
 

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import look_up, read_description
@@ -95,15 +97,20 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
     try:
         while worker.poll() is None and stop:
             time.sleep(POLL)
-            if before := len(folder.records(StepRecord.kind)):
+            if recorded := len(folder.records(StepRecord.kind)):
                 worker.send_signal(signal.SIGTERM)
                 sent = time.monotonic()
                 code = worker.wait()
                 heard = time.monotonic() - sent > 1
-                return code, len(folder.records(StepRecord.kind)) - before if heard else 0
+                return code, len(folder.records(StepRecord.kind)) - recorded if heard else 0
         return worker.wait(), 0
     finally:
         worker.kill()
+
+
+def _filled(record: Mapping[str, Any]) -> set[str]:
+    """The columns of a record that hold something."""
+    return {key for key, value in record.items() if value is not None}
 
 
 def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
@@ -127,21 +134,18 @@ def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
     if declared is None or declared.keys() & {field.name for field in fields(UpdateRecord)} - {
         "responses"
     }:
-        wanted = Counter(
-            (step, k)
-            for step in range(settings.steps)
-            for k in range(settings.update.per_rollout_batch)
-        )
+        minibatches = range(settings.update.per_rollout_batch)
+        expected = Counter(product(range(settings.steps), minibatches))
         updates = Counter(
             (record["step"], record["minibatch"])
             for record in records
             if record["kind"] == "update"
         )
-        if updates != wanted:
-            yield f"it records {updates.total()} updates, not each of {wanted.total()} once"
+        if updates != expected:
+            yield f"it records {updates.total()} updates, not each of {expected.total()} once"
     if declared is not None:
         rows = [record for record in records if record["kind"] in ("step", "update")]
-        filled = {key for row in rows for key, value in row.items() if value is not None}
+        filled = set().union(*map(_filled, rows))
         if undeclared := sorted(filled - declared.keys() - {*EVERYWHERE}):
             yield f"it fills {', '.join(undeclared)}, which its capabilities.records do not name"
     for bench in settings.bench:

@@ -87,15 +87,17 @@ def facts(
     if task_keys is not None:
         out["tasks"] = task_keys
     if capabilities is not None and (
-        own := {k: v for k, v in (capabilities.records or {}).items() if v}
+        definitions := {k: v for k, v in (capabilities.records or {}).items() if v}
     ):
-        out["definitions"] = own
+        out["definitions"] = definitions
     return out
 
 
-def _versions(model: Any, more: Sequence[str]) -> dict[str, str]:
-    """The versions of the packages that compute, of `more`; peft's where the model has adapters."""
-    names = [*PACKAGES, *more]
+def _versions(model: Any, packages: Sequence[str]) -> dict[str, str]:
+    """The versions of the packages that compute, of `packages`, and of peft where the model has
+    adapters.
+    """
+    names = [*PACKAGES, *packages]
     if model is not None:
         from gspo_lab.training.models.lora import is_adapted
 

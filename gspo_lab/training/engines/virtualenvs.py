@@ -27,13 +27,13 @@ def environment_of(engine: str, on_gpu: bool) -> dict[str, Any]:
     require_known("engine", engine, ENGINES)
     table = read_description("engine", engine, ENGINES).get("environment")
     if table is None:
-        own = [
+        engines = [
             name
             for name in names_of("engine", ENGINES)
             if "environment" in read_description("engine", name, ENGINES)
         ]
         raise LabError(
-            f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}"
+            f"the engine '{engine}' has no environment of its own; these have: {', '.join(engines)}"
         )
     build = {"unwanted": (), "stubs": {}, **table, **table["cuda" if on_gpu else "cpu"]}
     return build | {"packages": (*table["packages"], *build.get("build_packages", ()))}
@@ -83,26 +83,27 @@ def _site_packages(python: Path) -> list[Path]:
 
 def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
     """Make the environment of an engine, or complete it; its folder. LabError where pip cannot."""
-    wanted = environment_of(engine, on_gpu)
+    description = environment_of(engine, on_gpu)
     home = home_of(engine)
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if here not in wanted["python"]:
+    python_version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if python_version not in description["python"]:
         raise LabError(
-            f"the engine '{engine}' needs Python {' or '.join(wanted['python'])}; this is {here}"
+            f"the engine '{engine}' needs Python {' or '.join(description['python'])}; this is"
+            f" {python_version}"
         )
     if not (home / "bin" / "python").exists():
         tell(f"a virtual environment in {home}")
         home.parent.mkdir(parents=True, exist_ok=True)
         venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    _pip(python, tell, "install", *wanted["packages"])
-    _pip(python, tell, "install", "--no-deps", *wanted["without_dependencies"])
-    if wanted["unwanted"]:
-        _pip(python, tell, "uninstall", "--yes", *wanted["unwanted"])
-    for name, version in wanted["stubs"].items():
+    _pip(python, tell, "install", *description["packages"])
+    _pip(python, tell, "install", "--no-deps", *description["without_dependencies"])
+    if description["undescription"]:
+        _pip(python, tell, "uninstall", "--yes", *description["undescription"])
+    for name, version in description["stubs"].items():
         _stub(python, name, version)
     if version_of(engine) is None:
-        raise LabError(f"{home} was made, and has no {wanted['package']}")
+        raise LabError(f"{home} was made, and has no {description['package']}")
     return home
 
 
@@ -110,9 +111,9 @@ def _pip(python: Path, tell: Tell, *words: str) -> None:
     tell("pip " + " ".join(words))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(python), "-m", "pip", "--quiet", "--no-input", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-5:]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if process.returncode:
+        last = [line for line in process.stderr.splitlines() if line.strip()][-5:]
         raise LabError(f"pip {words[0]} failed in {python.parent.parent}", details=tuple(last))
 
 

@@ -1,10 +1,10 @@
 """What can be said of a model without torch: is it there, is it whole, and is it a mixture of
 experts?
 
-config.json                                 the family, its layers, the rows of its embedding
-model.safetensors[.index.json], *.bin       8 bytes of length and a JSON header name every tensor
-and its place
-tokenizer.json                              every token with its number
+    config.json                              the family, its layers, the rows of its embedding
+    model.safetensors[.index.json], *.bin    8 bytes of length and a JSON header name every tensor
+                                             and its place
+    tokenizer.json                           every token with its number
 """
 
 import difflib
@@ -67,12 +67,12 @@ EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_nu
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 
 
-def check_model(name: str, *, here: bool = True) -> None:
+def check_model(name: str, *, cached: bool = True) -> None:
     """LabError where `name` cannot be loaded and that can be seen without loading it or asking the
     network.
 
     An embedded name is good; a folder needs config.json, whole weights and a tokenizer that fits
-    them; anything else must look like a Hub id and, with `here` and where the Hub is switched off
+    them; anything else must look like a Hub id and, with `cached` and where the Hub is switched off
     (HF_HUB_OFFLINE), lie in its cache.
     """
     if name in EMBEDDED:
@@ -101,7 +101,7 @@ def check_model(name: str, *, here: bool = True) -> None:
             f"no model '{name}' (did you mean '{near[0]}'?); embedded models: {embedded}"
         )
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    if here and offline and not hub_folder(name).is_dir():
+    if cached and offline and not hub_folder(name).is_dir():
         raise LabError(
             f"the model '{name}' is neither embedded ({embedded}) nor a folder here nor in the"
             f" Hub's cache {_hub_cache()}, and HF_HUB_OFFLINE keeps it from being downloaded"
@@ -125,11 +125,8 @@ def is_moe(name: str) -> bool | None:
     if (folder := model_folder(name)) is None:
         return None
     config = read_config(folder)
-    return any(
-        isinstance(part.get(key), int) and part[key] > 1
-        for part in (config, config.get("text_config") or {})
-        for key in EXPERT_COUNTS
-    )
+    configs = [config, config.get("text_config") or {}]
+    return any(_largest(configs, key) > 1 for key in EXPERT_COUNTS)
 
 
 def check_lora(rank: int) -> None:
@@ -298,10 +295,10 @@ def check_folder(folder: Path) -> None:
             " does"
         )
     tensors = _weights(folder)
-    parts = [config, *(part for part in (config.get("text_config"),) if isinstance(part, dict))]
+    configs = [config, *(part for part in (config.get("text_config"),) if isinstance(part, dict))]
     if tensors is not None:
-        _check_layers(folder, _largest(parts, "num_hidden_layers"), tensors)
-    _check_tokenizer(folder, _rows(parts, tensors or {}))
+        _check_layers(folder, _largest(configs, "num_hidden_layers"), tensors)
+    _check_tokenizer(folder, _rows(configs, tensors or {}))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -317,16 +314,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json_object(path, "a transformers configuration")
 
 
-def read_json_object(path: Path, what: str) -> dict[str, Any]:
-    """The object that a JSON file holds, `what` it should be; LabError where it holds none."""
+def read_json_object(path: Path, description: str) -> dict[str, Any]:
+    """The object that a JSON file holds. LabError, with what it should be, where it holds none."""
     try:
         if (size := path.stat().st_size) > JSON_BYTES:
-            raise LabError(f"{path} is not {what}: {size:,} bytes; {AGAIN}")
+            raise LabError(f"{path} is not {description}: {size:,} bytes; {AGAIN}")
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path} cannot be read: {error}; {AGAIN}") from error
     if not isinstance(content, dict):
-        raise LabError(f"{path} holds no JSON object; {what} is one")
+        raise LabError(f"{path} holds no JSON object; {description} is one")
     return content
 
 
@@ -422,13 +419,15 @@ def _tensors(path: Path) -> Tensors | None:
 
 def _check_layers(folder: Path, layers: int, tensors: Tensors) -> None:
     """Names say `layers.N.` in most families; in the others nothing is known."""
-    there = {int(match[1]) for name in tensors if (match := re.search(r"\blayers\.(\d+)\.", name))}
-    missing = layers - sum(layer < layers for layer in there) if there else 0
+    present = {
+        int(match[1]) for name in tensors if (match := re.search(r"\blayers\.(\d+)\.", name))
+    }
+    missing = layers - sum(layer < layers for layer in present) if present else 0
     if missing:
-        first = next(layer for layer in count() if layer not in there)
+        first_missing = next(layer for layer in count() if layer not in present)
         raise LabError(
             f"the model folder {folder} lacks the weights of {missing} of {layers} layers, first"
-            f" layer {first}; {AGAIN}"
+            f" layer {first_missing}; {AGAIN}"
         )
 
 
@@ -462,18 +461,18 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
         )
 
 
-def _rows(parts: list[dict[str, Any]], tensors: Tensors) -> int:
+def _rows(configs: list[dict[str, Any]], tensors: Tensors) -> int:
     """Tokens that the model embeds, the most that either its weights or its configuration say; 0:
     not known.
     """
-    held = [
+    embedded = [
         shape[0] for name, shape in tensors.items() if name.endswith(EMBEDDINGS) and len(shape) == 2
     ]
-    return max([_largest(parts, "vocab_size"), *held])
+    return max([_largest(configs, "vocab_size"), *embedded])
 
 
-def _largest(parts: list[dict[str, Any]], key: str) -> int:
-    return max(_greatest(part.get(key) for part in parts), 0)
+def _largest(configs: list[dict[str, Any]], key: str) -> int:
+    return max(_greatest(config.get(key) for config in configs), 0)
 
 
 def _greatest(values: Iterable[Any]) -> int:

@@ -88,9 +88,9 @@ def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
             ends = settings.get_text_config().eos_token_id
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer, (
-        tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (int(ends),)
-    )
+    if ends is None:
+        return tokenizer, ()
+    return tokenizer, tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
 
 
 def context_of(model: Any) -> int | None:
@@ -207,15 +207,15 @@ def set_thinking(tokenizer: Any, thinking: bool | None) -> None:
         return
     template = getattr(tokenizer, "chat_template", None)
     if not isinstance(template, str) or THINKING not in template:
-        what = (
+        reason = (
             "the model has no chat template"
             if not template
             else f"the chat template knows no {THINKING}"
         )
-        raise LabError(f"rollout.thinking = {str(thinking).lower()}: {what}; leave the key out")
-    first = f"{{%- set {THINKING} = {str(thinking).lower()} %}}"
-    if not template.startswith(first):
-        tokenizer.chat_template = first + template
+        raise LabError(f"rollout.thinking = {str(thinking).lower()}: {reason}; leave the key out")
+    assignment = f"{{%- set {THINKING} = {str(thinking).lower()} %}}"
+    if not template.startswith(assignment):
+        tokenizer.chat_template = assignment + template
 
 
 def weights_digest(model: torch.nn.Module) -> str:
@@ -273,14 +273,14 @@ def silence_transformers() -> Iterator[None]:
 
 
 @contextmanager
-def _refused(what: str) -> Iterator[None]:
+def _refused(message: str) -> Iterator[None]:
     """LabError of whatever is raised: tokenizers raise bare Exception, weights' and other readers
     each their own.
     """
     try:
         yield
     except Exception as error:
-        raise LabError(f"{what}: {first_line(error)}") from error
+        raise LabError(f"{message}: {first_line(error)}") from error
 
 
 def _load_config(source: str) -> Any:
@@ -313,10 +313,10 @@ def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
         model, report = AutoModelForCausalLM.from_pretrained(
             source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
-    lacking = sorted(report["missing_keys"])
-    if lacking:
+    missing = sorted(report["missing_keys"])
+    if missing:
         raise LabError(
-            f"the model '{source}' lacks {len(lacking)} of its weights, first {lacking[0]}"
+            f"the model '{source}' lacks {len(missing)} of its weights, first {missing[0]}"
         )
     return model
 
@@ -348,9 +348,9 @@ MOST_WORDS = 120
 
 
 @contextmanager
-def explain_write_error(path: Path, then: str) -> Iterator[None]:
-    """LabError where what is written to `path` finds no room; `then` is what starting the study
-    again does.
+def explain_write_error(path: Path, consequence: str) -> Iterator[None]:
+    """LabError where what is written to `path` finds no room; `consequence` is what starting the
+    study again does.
     """
     try:
         yield
@@ -369,7 +369,7 @@ def explain_write_error(path: Path, then: str) -> Iterator[None]:
         free = shutil.disk_usage(path.parent).free / 2**20
         raise LabError(
             f"{path} cannot be written ({why}; {free:,.0f} MiB are free there): make room and start"
-            f" the study again, {then}"
+            f" the study again, {consequence}"
         ) from error
 
 
@@ -382,14 +382,14 @@ def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:
     return nullcontext() if dtype == "float32" else torch.autocast(device, getattr(torch, dtype))
 
 
-def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *more: Any) -> Tensor:
+def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *options: Any) -> Tensor:
     """The experts' matrix products as autocast has every other one. Torch has no rule for them
     (pytorch issue 174763): with float32 weights they are computed in float32, on a GPU one expert
     after the other."""
     device = rows_NK.device.type
     dtype = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
-        return torch._grouped_mm(rows_NK.to(dtype), weight_EKM.to(dtype), *more)
+        return torch._grouped_mm(rows_NK.to(dtype), weight_EKM.to(dtype), *options)
 
 
 _RULES = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
@@ -417,14 +417,16 @@ def device_of(name: str) -> torch.device:
     LabError where there is none here.
     """
     check_device(name)
-    device = torch.device(
-        name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
     module = torch.get_device_module(device)
     count = module.device_count() if module.is_available() else 0
     if (device.index or 0) >= count:
-        many = f"{count} of them" if count else "no GPU" if device.type == "cuda" else "none"
-        raise LabError(f"device = '{name}': torch sees {many} here; use device = 'auto' or 'cpu'")
+        visible = f"{count} of them" if count else "none"
+        raise LabError(
+            f"device = '{name}': torch sees {visible} here; use device = 'auto' or 'cpu'"
+        )
     try:
         torch.ones(1, dtype=torch.float64, device=device)
     except (RuntimeError, TypeError) as error:  # of "mps"

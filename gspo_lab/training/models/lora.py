@@ -4,10 +4,9 @@ layers by peft.
 The model stays the class that it was, so that everything else (routers, head, replay) finds what it
 looks for:
 
-    adapt(model, rank=16, alpha=32)         B = 0: the adapted model says what the model said
-    with adapters_off(model): ...             the starting model, for the KL term
-    merged_state(model)                       the weights with their adapters added, under the plain
-    model's names
+    adapt(model, rank=16, alpha=32)    B = 0: the adapted model says what the model said
+    with adapters_off(model): ...      the starting model, for the KL term
+    merged_state(model)                the weights with their adapters added, by the model's names
 """
 
 from collections.abc import Iterator

@@ -4,10 +4,10 @@ compute again.
     routers = Routers.of(model)                       # None: a dense model
     with routers.tap(rows, positions) as old:         # record
         model(...)
-    with routers.tap(rows, positions, replay_BSLK=old.natural_BSLK,
-    replay_mask_BS=attention_mask.bool()) as new:
+    replayed = {"replay_BSLK": old.natural_BSLK, "replay_mask_BS": attention_mask.bool()}
+    with routers.tap(rows, positions, **replayed) as new:
         loss(model(...)).backward()                   # the old experts compute, weighted by the
-        router as it is now
+                                                      # router as it is now
     expert_change(old.natural_BSLK, new.natural_BSLK, response_mask_BS)
 
 Replay follows Routing Replay (arXiv 2507.18071, section 5.3, and 2510.11370): only the choice is
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, product
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
@@ -135,10 +136,10 @@ class Routers:
             if unknown is None:
                 return None
             name = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
-            known = ", ".join(sorted(family.name for family in FAMILIES.values()))
+            families = ", ".join(sorted(family.name for family in FAMILIES.values()))
             raise LabError(
                 f"the MoE family '{name}' (module '{unknown[1]}', a {unknown[0]}) is not one whose"
-                f" routing can be recorded and replayed; use a model of a known family: {known}"
+                f" routing can be recorded and replayed; use a model of a known family: {families}"
             )
         widths = {(int(router.num_experts), int(router.top_k)) for _, router in routers}
         if len(widths) > 1:
@@ -148,7 +149,7 @@ class Routers:
             )
         experts, top_k = widths.pop()
         body = getattr(model, "base_model", model)
-        parameters = [parameter for _, router in routers for parameter in router.parameters()]
+        parameters = list(chain.from_iterable(router.parameters() for _, router in routers))
         return Routers(len(routers), experts, top_k, parameters, body, tuple(routers))
 
     def tap(
@@ -177,14 +178,13 @@ class Routers:
 class RoutingRecorder:
     """What one forward pass did at its routers; complete when the forward pass is.
 
-    natural_BSLK   int16, the router's own top-k at every position, in the router's order, also
-    while replaying. (In a
-                   replay, the natural choice of later layers is made on what the replayed experts
-                   of earlier layers computed.) -1 before the forward pass.
-    entropy_BSL    float32, nats: entropy of the softmax over all experts' logits, for sigmoid
-    routers too. NaN before. seconds_replay seconds in which the hooks swapped experts and computed
-    weights again, recomputation included (on an
-                   accelerator: seconds to launch that).
+    natural_BSLK     int16, the router's own top-k at every position, in the router's order, also
+                     while replaying; -1 before the forward pass. In a replay, the natural choice
+                     of later layers follows what the replayed experts of earlier ones computed.
+    entropy_BSL      float32, nats: entropy of the softmax over all experts' logits, for sigmoid
+                     routers too; NaN before.
+    seconds_replay   seconds in which the hooks swapped experts and computed weights again,
+                     recomputation included (on an accelerator: seconds to launch that).
 
     Gradient checkpointing runs layers again during backward: keep the backward pass inside the
     context then. The hooks know their layer and token by index, so what they do twice, they do
@@ -214,12 +214,12 @@ class RoutingRecorder:
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> Self:
-        first = self._routers.modules[0][1]
+        first_router = self._routers.modules[0][1]
         if self._used:
             raise LabError("this tap has already been used: make a new one for every forward pass")
-        if first in _tapped:
+        if first_router in _tapped:
             raise LabError("the model is inside a tap already: leave that one before the next")
-        _tapped.add(first)
+        _tapped.add(first_router)
         body = self._routers.body
         self._hooks.append(body.register_forward_pre_hook(self._before_forward, with_kwargs=True))
         for layer, (family, router) in enumerate(self._routers.modules):
@@ -251,15 +251,15 @@ class RoutingRecorder:
                 " its own tap"
             )
         self._used = True
-        given = [*args[:1], kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
+        inputs = [*args[:1], kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
         shape = next(
-            (tuple(tokens.shape[:2]) for tokens in given if isinstance(tokens, torch.Tensor)), None
+            (tuple(tokens.shape[:2]) for tokens in inputs if isinstance(tokens, torch.Tensor)), None
         )
-        wanted = tuple(self.entropy_BSL.shape[:2])
-        if shape is not None and shape != wanted:
+        expected = tuple(self.entropy_BSL.shape[:2])
+        if shape is not None and shape != expected:
             raise LabError(
                 f"the model was fed [rows, positions] = {list(shape)} inside a tap made for"
-                f" {list(wanted)}"
+                f" {list(expected)}"
             )
 
     def _after_forward(self, _: torch.nn.Module, __: Any, ___: Any) -> None:
@@ -326,10 +326,10 @@ def _checked(
     chosen_NLK = replay_BSLK.to(device, torch.int64).flatten(0, 1)
     mask_N = None if mask_BS is None else mask_BS.to(device).flatten()
     real_NLK = chosen_NLK if mask_N is None else chosen_NLK[mask_N]
-    low, high = (int(bound) for bound in torch.aminmax(real_NLK))
-    if low < 0 or high >= routers.experts:
+    unknown_X = real_NLK[(real_NLK < 0) | (real_NLK >= routers.experts)]
+    if len(unknown_X):
         raise LabError(
-            f"the routes to replay name expert {low if low < 0 else high}; this model has experts 0"
+            f"the routes to replay name expert {int(unknown_X[0])}; this model has experts 0"
             f" to {routers.experts - 1} (were they recorded on another model, or is padding not"
             " masked?)"
         )
@@ -363,7 +363,7 @@ def expert_change(
     old_NLK = old_BSLK[mask_BS].cpu().numpy()
     new_NLK = new_BSLK[mask_BS].cpu().numpy()
     top_k = old_BSLK.shape[-1]
-    pairs = ((i, j) for i in range(top_k) for j in range(top_k))
+    pairs = product(range(top_k), repeat=2)
     shared_NL = sum((old_NLK[..., i] == new_NLK[..., j]).astype(np.int64) for i, j in pairs)
     per_layer_L = 1 - shared_NL.mean(axis=0) / top_k
     return (
@@ -390,12 +390,10 @@ def _tokens_per_expert(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, expert
     not exist.
     """
     natural_NLK = natural_BSLK[_some_token(mask_BS)].cpu().numpy().astype(np.int64)
-    low = int(natural_NLK.min())
-    high = int(natural_NLK.max())
-    if low < 0 or high >= experts:
+    unknown_X = natural_NLK[(natural_NLK < 0) | (natural_NLK >= experts)]
+    if len(unknown_X):
         raise LabError(
-            f"the routes name expert {low if low < 0 else high}; the model has experts 0 to"
-            f" {experts - 1}"
+            f"the routes name expert {unknown_X[0]}; the model has experts 0 to {experts - 1}"
         )
     layers = natural_NLK.shape[1]
     numbered_NLK = natural_NLK + experts * np.arange(layers)[:, None]

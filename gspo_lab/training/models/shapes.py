@@ -158,9 +158,13 @@ def check_rank(name: str, rank: int) -> None:
     """LabError where adapters of this rank are as wide as the model itself; of an unknown model
     nothing is said.
     """
-    shape = model_shape(name)
-    width = EMBEDDED_WIDTH if name in EMBEDDED else None if shape is None else shape.width
-    if width is not None and rank > width:
+    if name in EMBEDDED:
+        width = EMBEDDED_WIDTH
+    elif (shape := model_shape(name)) is not None:
+        width = shape.width
+    else:
+        return
+    if rank > width:
         raise LabError(
             f"update.lora_rank = {rank}: the layers of '{name}' are {width} wide, and an adapter of"
             " a higher rank has more weights than what it stands beside; use 8 to 64, or 0 to"
@@ -305,7 +309,7 @@ class Memory:
         )
 
     def __str__(self) -> str:
-        parts = {
+        sizes = {
             "process": self.context,
             "weights": self.weights,
             "optimizer": self.optimizer,
@@ -316,7 +320,7 @@ class Memory:
             "sampling": self.sampling,
         }
         return ", ".join(
-            f"{name} {gigabytes(value)}" for name, value in parts.items() if value >= 5e7
+            f"{name} {gigabytes(value)}" for name, value in sizes.items() if value >= 5e7
         )
 
 

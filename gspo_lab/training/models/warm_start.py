@@ -12,11 +12,13 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock, write_sums
 from gspo_lab.common.errors import LabError
@@ -65,12 +67,14 @@ def warm_start(
             f" '{model_name}'{nearest(model_name, EMBEDDED)}; use one of {', '.join(EMBEDDED)}, or"
             " a checkpoint with warm_start.steps = 0"
         )
-    shown = [p for p in task.problems("train") if shown_turns(p)] if settings.steps else []
-    if settings.steps and not shown:
+    demonstrated = (
+        list(filter(demonstrated_turns, task.problems("train"))) if settings.steps else []
+    )
+    if settings.steps and not demonstrated:
         raise LabError(
             f"warm_start: the task '{task.name}' has no demonstrations to train on; use steps = 0"
         )
-    facts = _facts(model_name, task, shown, settings, seed)
+    facts = _facts(model_name, task, demonstrated, settings, seed)
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "warm-starts" / f"{model_name}-{key[:24]}"
     if (folder / MANIFEST).is_file():
@@ -87,7 +91,7 @@ def warm_start(
             if settings.steps:
                 if not EMBEDDED[model_name].trains_routers:
                     freeze_routers(model)
-                train(model, byte_tokenizer(), shown, settings, seed, progress)
+                train(model, byte_tokenizer(), demonstrated, settings, seed, progress)
             _keep(folder, model, facts)
     return folder
 
@@ -95,13 +99,13 @@ def warm_start(
 def train(
     model: Any,
     tokenizer: Any,
-    shown: Sequence[Problem],
+    demonstrated: Sequence[Problem],
     settings: WarmStart,
     seed: int,
     progress: Progress | None = None,
 ) -> None:
-    """Train `model` in place on the demonstrations of `shown`; the global random state is neither
-    read nor changed.
+    """Train `model` in place on the demonstrations of `demonstrated`; the global random state is
+    neither read nor changed.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.0, betas=BETAS, weight_decay=0.0, fused=True
@@ -110,9 +114,9 @@ def train(
     torch.set_num_threads(1)
     model.train()
     try:
-        order = _forever(len(shown), seed)
+        order = _forever(len(demonstrated), seed)
         for step in range(settings.steps):
-            batch = [shown[next(order)] for _ in range(settings.batch_size)]
+            batch = [demonstrated[next(order)] for _ in range(settings.batch_size)]
             value = loss(model, *pad_demonstrations(tokenizer, batch))
             value.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
@@ -142,7 +146,7 @@ def learning_rate(step: int, settings: WarmStart) -> float:
     return settings.learning_rate * min(1.0, rising, falling)
 
 
-def shown_turns(problem: Problem) -> list[str]:
+def demonstrated_turns(problem: Problem) -> list[str]:
     """What a problem's demonstration has the model write and the environment reply, by turns; empty
     without one.
     """
@@ -158,21 +162,18 @@ def pad_demonstrations(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor
     replies, and <eos>.
     """
     rows = []
+    answers = []
     for problem in batch:
-        turns = shown_turns(problem) or [""]
-        parts = [*tokenizer(turns, add_special_tokens=False)["input_ids"], [tokenizer.eos_token_id]]
-        written = [*(place % 2 == 0 for place in range(len(turns))), True]
-        rows.append(
-            [(encode_prompt(tokenizer, problem.prompt), False), *zip(parts, written, strict=True)]
-        )
-    longest = max(sum(len(ids) for ids, _ in row) for row in rows)
-    ids_BS = torch.full((len(batch), longest), tokenizer.pad_token_id)
-    answer_BS = torch.zeros(len(batch), longest, dtype=torch.bool)
-    for place, row in enumerate(rows):
-        ids = [token for part, _ in row for token in part]
-        ids_BS[place, : len(ids)] = torch.tensor(ids)
-        answer_BS[place, : len(ids)] = torch.tensor([learnt for part, learnt in row for _ in part])
-    return ids_BS, answer_BS
+        ids = list(encode_prompt(tokenizer, problem.prompt))
+        answer = [False for _ in ids]
+        turns = demonstrated_turns(problem) or [""]
+        for place, turn_ids in enumerate(tokenizer(turns, add_special_tokens=False)["input_ids"]):
+            ids += turn_ids
+            answer += repeat(place % 2 == 0, len(turn_ids))
+        rows.append(torch.tensor([*ids, tokenizer.eos_token_id]))
+        answers.append(torch.tensor([*answer, True]))
+    ids_BS = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
+    return ids_BS, pad_sequence(answers, batch_first=True)
 
 
 def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
@@ -187,11 +188,11 @@ def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
 
 
 def _facts(
-    model_name: str, task: Task, shown: Sequence[Problem], settings: WarmStart, seed: int
+    model_name: str, task: Task, demonstrated: Sequence[Problem], settings: WarmStart, seed: int
 ) -> dict[str, Any]:
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()
-    for problem in shown:
+    for problem in demonstrated:
         texts.update(
             json.dumps(
                 [problem.prompt, problem.demonstrated_turns or problem.demonstration]
@@ -206,7 +207,7 @@ def _facts(
         "training": (
             {
                 "task": task.name,
-                "demonstrations": len(shown),
+                "demonstrations": len(demonstrated),
                 "demonstrations_sha256": texts.hexdigest(),
                 "steps": settings.steps,
                 "batch_size": settings.batch_size,
@@ -223,16 +224,16 @@ def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
     """Save the whole in one step."""
     with (
         explain_write_error(folder, "its warm start is made again"),
-        atomic_folder(folder) as beside,
+        atomic_folder(folder) as temporary,
     ):
         with silence_transformers():
-            model.save_pretrained(beside)
-            byte_tokenizer().save_pretrained(beside)
+            model.save_pretrained(temporary)
+            byte_tokenizer().save_pretrained(temporary)
         manifest = {**facts, "weights": weights_digest(model)}
-        (beside / MANIFEST).write_text(
+        (temporary / MANIFEST).write_text(
             json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8"
         )
-        write_sums(beside)
+        write_sums(temporary)
 
 
 def _forever(count: int, seed: int) -> Iterator[int]:

@@ -21,7 +21,7 @@ Standard deviations divide by n - 1.
 """
 
 
-def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
+def advantages(reward_PG: "Tensor", estimator: str) -> "Tensor":
     """[P, G] advantages from [P, G] rewards. A group whose rewards are all equal has 0, but for
     `batch-mean-std`.
 
@@ -34,7 +34,7 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
     mean.
     """
     reward_PG = single(reward_PG)
-    if how == "batch-mean-std":
+    if estimator == "batch-mean-std":
         equal = bool(reward_PG.amax() == reward_PG.amin())
         return (
             reward_PG * 0 if equal else (reward_PG - reward_PG.mean()) / (reward_PG.std() + EPSILON)
@@ -42,11 +42,11 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
     group_size = reward_PG.shape[1]
     equal_P1 = reward_PG.amax(dim=1, keepdim=True) == reward_PG.amin(dim=1, keepdim=True)
     centred_PG = (reward_PG - reward_PG.mean(dim=1, keepdim=True)).masked_fill(equal_P1, 0.0)
-    if how == "group-mean":
+    if estimator == "group-mean":
         return centred_PG
-    if how == "leave-one-out":
+    if estimator == "leave-one-out":
         return centred_PG * (group_size / (group_size - 1))
-    if how == "batch-std":
+    if estimator == "batch-std":
         return centred_PG / (centred_PG.std() + EPSILON)
     return centred_PG / (reward_PG.std(dim=1, keepdim=True) + EPSILON)
 
@@ -75,12 +75,12 @@ def overlong_penalty(length_PG: "Tensor", limit: int, buffer: int, most: float) 
     return (single(length_PG) - (limit - buffer)).clamp(0, buffer) / buffer * most
 
 
-def turn_advantages(reward_PGK: "Tensor", how: str) -> "Tensor":
+def turn_advantages(reward_PGK: "Tensor", estimator: str) -> "Tensor":
     """[P, G, K] advantages of turns from what each earned, [P, G, K] in double precision, NaN where
     there was none.
 
     A turn's return, what it and later turns earned (arXiv 2505.11821, 2511.14846, without a
-    discount), is held against the group's returns at the same turn, by `how`. A turn that one
+    discount), is held against the group's returns at the same turn, by `estimator`. A turn that one
     response alone came to has 0."""
     reward_PGK = single(reward_PGK)
     there_PGK = ~reward_PGK.isnan()
@@ -88,7 +88,9 @@ def turn_advantages(reward_PGK: "Tensor", how: str) -> "Tensor":
     adv_PGK = return_PGK * 0
     for prompt, turn in (there_PGK.sum(dim=1) > 1).nonzero().tolist():
         some_G = there_PGK[prompt, :, turn]
-        adv_PGK[prompt, some_G, turn] = advantages(return_PGK[prompt, some_G, turn][None], how)[0]
+        adv_PGK[prompt, some_G, turn] = advantages(
+            return_PGK[prompt, some_G, turn][None], estimator
+        )[0]
     return adv_PGK
 
 
@@ -139,13 +141,13 @@ def whitened(adv_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
     return centred_BT * (variance + WHITENING_EPSILON).rsqrt()
 
 
-def of_sequence(adv_BT: "Tensor", mask_BT: "Tensor", how: str) -> "Tensor":
+def of_sequence(adv_BT: "Tensor", mask_BT: "Tensor", reduction: str) -> "Tensor":
     """One advantage for a response in place of its tokens', at each of them: their `mean` (AReaL
     1.0's code) or their `sum` (AReaL's page on GSPO): what a sequence's one ratio is multiplied
     by."""
     adv_BT = single(adv_BT)
     total_B1 = (adv_BT * mask_BT).sum(dim=1, keepdim=True)
-    if how == "mean":
+    if reduction == "mean":
         total_B1 = total_B1 / mask_BT.sum(dim=1, keepdim=True).clip(min=1)
     return total_B1 * mask_BT
 

@@ -10,8 +10,20 @@ from typing import Any
 from gspo_lab.common.errors import LabError
 from gspo_lab.training.objectives.ratios import RATIOS, Level
 
+LEAST_TOKEN_NOISE = 0.02
+"""Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens
+more.
+"""
 LEAST = 50
 """Fewer values than this on one side give no usable quantile."""
+
+
+def saturated_share(low: float, high: float, tokens: float) -> float:
+    """The share of active tokens that a sequence range clips on mini-batches >= 1, at the least.
+
+    The l_t of a response of `tokens` tokens are taken as independent with LEAST_TOKEN_NOISE each.
+    """
+    return 0.5 * math.erfc((low + high) / 2 * math.sqrt(tokens / 2) / LEAST_TOKEN_NOISE)
 
 
 def calibrated_band(
@@ -41,7 +53,10 @@ def clipped_share(
             "the pilot saw no response with an advantage; use a start that is neither always right"
             " nor always wrong"
         )
-    return sum(move > bounds[sign] for sign, values in moves.items() for move in values) / entries
+    clipped = 0
+    for sign, values in moves.items():
+        clipped += sum(move > bounds[sign] for move in values)
+    return clipped / entries
 
 
 def _moves(details: Iterable[Mapping[str, Any]], level: Level) -> dict[int, list[float]]:

@@ -43,9 +43,13 @@ def prepared(
     """What a loss makes of one whole mini-batch under the log-probs `logp_BT`, which have no
     gradient: its settings for it, and the tokens that it selects, if it does."""
 
-    def size(part: Batch, at: Common) -> float:
+    def size(part: Batch, candidate: Common) -> float:
         return abs(
-            float(surrogate(logp_BT, part, at.replace(kl_coef=0.0, entropy_coef=0.0), loss).loss)
+            float(
+                surrogate(
+                    logp_BT, part, candidate.replace(kl_coef=0.0, entropy_coef=0.0), loss
+                ).loss
+            )
         )
 
     logp_BT = single(logp_BT)
@@ -116,13 +120,13 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
     which is how verl and TRL read DAPO (2503.14476 eq. 8 has one per group); `constant` is Dr.
     GRPO's (2503.20783). A response without tokens counts as a response whose term is 0.
     """
-    how = settings.aggregation
-    if how == "token-mean":
+    aggregation = settings.aggregation
+    if aggregation == "token-mean":
         return term_BT.sum() / max(batch.tokens, 1)
-    if how == "seq-mean-token-mean":
+    if aggregation == "seq-mean-token-mean":
         mean_B1: Tensor = sequence_mean(term_BT, batch.mask_BT)
         return mean_B1[:, 0].sum() / batch.responses
-    if how == "seq-mean-token-sum":
+    if aggregation == "seq-mean-token-sum":
         return term_BT.sum() / batch.responses
     return term_BT.sum() / (batch.responses * settings.aggregation_constant)
 
@@ -198,11 +202,11 @@ def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
     """[B, T] detached factors of the token terms; 1 everywhere without a correction.
 
     With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:
-    `tis`             k_t limited to the range             Yao et al. 2025,
-    fengyao.notion.site/off-policy-rl `icepop`          k_t inside the range, else 0         arXiv
-    2510.18855 `sequence-mask`   K inside the range, else 0           MIS, Liu, Li et al. 2025,
-    richardli.xyz/rl-collapse `geometric-mask`  1 where K^(1/L) is inside, else 0    Geo-RS of the
-    same
+
+        tis              k_t limited to the range             Yao et al. 2025, fengyao.notion.site
+        icepop           k_t inside the range, else 0         arXiv 2510.18855
+        sequence-mask    K inside the range, else 0           MIS, Liu, Li et al., richardli.xyz
+        geometric-mask   1 where K^(1/L) is inside, else 0    Geo-RS of the same
     """
     if settings.mismatch_correction == "none":
         return batch.adv_BT.new_ones(batch.adv_BT.shape)

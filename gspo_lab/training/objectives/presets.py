@@ -67,8 +67,8 @@ else:
         """
 
 
-def _range(low: float, high: float, **more: Any) -> dict[str, Any]:
-    return {"clip_low": low, "clip_high": high, **more}
+def _range(low: float, high: float, **settings: Any) -> dict[str, Any]:
+    return {"clip_low": low, "clip_high": high, **settings}
 
 
 def _published(level: Level) -> dict[str, Any]:

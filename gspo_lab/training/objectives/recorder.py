@@ -126,9 +126,9 @@ class Recorder:
         """What each rule would clip with its reference range, and with parts of it; and the size
         of each token's gradient by the logits, r |A| |e_y - p|.
         """
-        own = self.objective
-        own_range = (own.clip_low, own.clip_high)
-        own_rule = RATIOS[own.importance_sampling_level].rule
+        objective = self.objective
+        own_range = (objective.clip_low, objective.clip_high)
+        own_rule = RATIOS[objective.importance_sampling_level].rule
         active = arrays["active"]
         counts: dict[str, dict[str, list[int]]] = {}
         out: dict[str, Any] = {"band_counts": counts}
@@ -136,7 +136,7 @@ class Recorder:
             low, high = binds(ratios[rule], arrays["adv"], arrays["tokens"], *band)
             clipped = low | high
             counts[rule] = _band_counts(ratios[rule][active], arrays["adv"][active], band)
-            if own.policy_loss == "clip" and rule == own_rule and band == own_range:
+            if objective.policy_loss == "clip" and rule == own_rule and band == own_range:
                 # What bound, bound: torch's exp and numpy's may part in the last bit of a ratio at
                 # the very edge.
                 clipped = arrays["clip_fraction_tokens"]
@@ -148,7 +148,7 @@ class Recorder:
             if "logit_gradient" in arrays:
                 size_BT = ratios[rule].clip(max=LARGEST_RATIO) * abs(arrays["adv"])
                 out[f"gradient_{rule}"] = size_BT.astype("float64") * arrays["logit_gradient"]
-        if traits(own.policy_loss).ratio != "own" and f"gradient_{own_rule}" in out:
+        if traits(objective.policy_loss).ratio != "own" and f"gradient_{own_rule}" in out:
             out["gradient"] = out[f"gradient_{own_rule}"]
         return out
 

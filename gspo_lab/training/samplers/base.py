@@ -75,7 +75,17 @@ class Rollout:
     @property
     def written(self) -> int:
         """The number of tokens that the policy chose."""
-        return len(self.response_ids) if self.loss_mask is None else sum(self.loss_mask)
+        return sum(self.full_loss_mask)
+
+    @property
+    def full_loss_mask(self) -> list[bool]:
+        """The loss mask, written out where the policy chose every token."""
+        return everywhere(self.response_ids) if self.loss_mask is None else self.loss_mask
+
+
+def everywhere(tokens: Sequence[Any]) -> list[bool]:
+    """A mask that is True at each of the tokens."""
+    return [True for _ in tokens]
 
 
 def joined(earlier: Rollout, later: Rollout) -> Rollout:
@@ -83,17 +93,17 @@ def joined(earlier: Rollout, later: Rollout) -> Rollout:
     them come from outside the policy: masked, log-prob 0, with the version that read them. Routes
     are those of the pass that drew the next token."""
     request = earlier.request
-    given = list(later.request.given_ids)
+    given_ids = list(later.request.given_ids)
     answered = [*request.given_ids, *earlier.response_ids]
-    outside = given[len(answered) :]
-    if later.request.prompt_ids != request.prompt_ids or given[: len(answered)] != answered:
+    outside = given_ids[len(answered) :]
+    if later.request.prompt_ids != request.prompt_ids or given_ids[: len(answered)] != answered:
         raise ValueError(
             f"{later.request.problem}: the given tokens do not begin with the earlier response"
         )
-    masks = [
-        rollout.loss_mask or [True] * len(rollout.response_ids) for rollout in (earlier, later)
-    ]
-    whole = earlier.loss_mask is None and later.loss_mask is None and not outside
+    loss_mask = None
+    if earlier.loss_mask is not None or later.loss_mask is not None or outside:
+        hidden = [False for _ in outside]
+        loss_mask = [*earlier.full_loss_mask, *hidden, *later.full_loss_mask]
     routes = None
     versions = None
     if earlier.routes is not None and later.routes is not None:
@@ -105,11 +115,11 @@ def joined(earlier: Rollout, later: Rollout) -> Rollout:
     return Rollout(
         request=request,
         response_ids=[*earlier.response_ids, *outside, *later.response_ids],
-        logprobs=[*earlier.logprobs, *[0.0] * len(outside), *later.logprobs],
+        logprobs=[*earlier.logprobs, *(0.0 for _ in outside), *later.logprobs],
         text=later.text,
         truncated=later.truncated,
         routes=routes,
-        loss_mask=None if whole else [*masks[0], *[False] * len(outside), *masks[1]],
+        loss_mask=loss_mask,
         versions=versions,
     )
 
@@ -149,10 +159,10 @@ class Sampler(Protocol):
         ...
 
 
-def noise_key(*parts: Any) -> int:
+def noise_key(*fields: Any) -> int:
     """A 63-bit key from anything printable:
 
     `noise_key(seed, "rollout", step, prompt_index, sample)`.
     """
-    digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b("\x1f".join(map(str, fields)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

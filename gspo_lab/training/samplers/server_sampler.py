@@ -1,9 +1,7 @@
 """Sample from an OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted one) over HTTP.
 
-    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed",
-    "max_tokens", ...}
-    GET  URL/models                                checks the server and the model, gives its
-    context length
+    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed", ...}
+    GET  URL/models                                checks server and model; the context length
 
 Temporary failures (no connection, a broken one, 408, 429, 5xx) are tried again after growing pauses
 or Retry-After. Other failures raise `NoReply`: the answer is missing, not incorrect. The key is
@@ -49,10 +47,10 @@ class KeyMask:
         # Base64 has three forms of a text, by the bytes before it; characters at the ends depend on
         # other text too.
         forms = [
-            base64.b64encode(bytes(before) + raw).decode()[
-                -(-8 * before // 6) : 8 * (before + len(raw)) // 6
+            base64.b64encode(bytes(offset) + raw).decode()[
+                -(-8 * offset // 6) : 8 * (offset + len(raw)) // 6
             ]
-            for before in range(3)
+            for offset in range(3)
         ]
         for form in (key, key[::-1], raw.hex(), *forms):
             plain = _SEPARATORS.sub("", form).lower()
@@ -140,7 +138,7 @@ class ServerEndpoint:
 
     def __post_init__(self) -> None:
         try:
-            parts = urlsplit(self.url)
+            address = urlsplit(self.url)
             port = httpx.URL(self.url).port
         except (ValueError, httpx.InvalidURL) as error:
             raise LabError(
@@ -148,14 +146,14 @@ class ServerEndpoint:
             ) from error
         if port is not None and not 0 < port < 1 << 16:
             raise LabError(f"--server: {port} is not a port; use a number from 1 to 65535")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if address.scheme not in ("http", "https") or not address.hostname:
             raise LabError(f"--server {self.url}: write it as http://HOST:PORT/v1")
-        if "@" in parts.netloc:
+        if "@" in address.netloc:
             raise LabError(
                 "--server: leave user and password out of the address; give a key in the"
                 " environment"
             )
-        if parts.query or parts.fragment:
+        if address.query or address.fragment:
             raise LabError(f"--server {self.url}: leave out what follows the path")
         if self.at_once < 1:
             raise LabError(
@@ -238,18 +236,18 @@ class ServerSampler:
             raise LabError(
                 f"{where} lists no models as OpenAI's does; does the address end in /v1?"
             )
-        known = {
+        models = {
             str(entry["id"]): entry
             for entry in entries
             if isinstance(entry, dict) and "id" in entry
         }
-        if self.server.model not in known:
-            near = nearest(self.server.model, known)
+        if self.server.model not in models:
+            near = nearest(self.server.model, models)
             raise LabError(
                 f"{where} has no model '{self.server.model}'{near}; it has"
-                f" {', '.join(known) or 'none'}"
+                f" {', '.join(models) or 'none'}"
             )
-        return _context(known[self.server.model])
+        return _context(models[self.server.model])
 
     async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:
         """One answer to a message through the model's chat template (`chat`), else a completion of

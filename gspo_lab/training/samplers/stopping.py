@@ -85,51 +85,56 @@ class Stopping:
             else {}
         )
 
-    def over(self, ids: list[int], given: int = 0) -> bool:
-        """Whether the last token ended the response `ids`; a stop text inside the `given` tokens
-        does not count.
+    def over(self, ids: list[int], given_tokens: int = 0) -> bool:
+        """Whether the last token ended the response `ids`; a stop text inside the first
+        `given_tokens` does not count.
         """
         if ids[-1] in self.ids:
             return True
         if not self.spanning:
             return False
         tail = ids[-TAIL:]
-        before = self._before(tail, given - (len(ids) - len(tail)))
+        given_chars = self._before(tail, given_tokens - (len(ids) - len(tail)))
         text = self._tokenizer.decode(tail)
-        return any(_find_stop_after(text, stop, before) >= 0 for stop in self.spanning)
+        return any(_find_stop_after(text, stop, given_chars) >= 0 for stop in self.spanning)
 
-    def end(self, ids: list[int], given: int = 0) -> int | None:
-        """The number of tokens at which a response ended, `given` as in `over`; None if it did not
-        end.
+    def end(self, ids: list[int], given_tokens: int = 0) -> int | None:
+        """The number of tokens at which a response ended, `given_tokens` as in `over`; None if it
+        did not end.
         """
-        firsts = ((n, max(0, n - TAIL)) for n in range(given + 1, len(ids) + 1))
-        return next((n for n, first in firsts if self.over(ids[first:n], given - first)), None)
+        for count in range(given_tokens + 1, len(ids) + 1):
+            start = max(0, count - TAIL)
+            if self.over(ids[start:count], given_tokens - start):
+                return count
+        return None
 
-    def text(self, ids: list[int], given: int = 0) -> str:
-        """The response's text as `plain_text`, cut before the first stop text; `given` as in
+    def text(self, ids: list[int], given_tokens: int = 0) -> str:
+        """The response's text as `plain_text`, cut before the first stop text; `given_tokens` as in
         `over`.
         """
         text = plain_text(self._tokenizer, ids)
-        before = self._before(ids, given, plain_text)
+        given_chars = self._before(ids, given_tokens, plain_text)
         cuts = [
-            cut for cut in (_find_stop_after(text, stop, before) for stop in self._stop) if cut >= 0
+            cut
+            for cut in (_find_stop_after(text, stop, given_chars) for stop in self._stop)
+            if cut >= 0
         ]
         return text[: min(cuts)] if cuts else text
 
     def _before(
-        self, ids: list[int], given: int, decode: Callable[[Any, list[int]], str] = _decode
+        self, ids: list[int], given_tokens: int, decode: Callable[[Any, list[int]], str] = _decode
     ) -> int:
-        """The number of complete characters in the first `given` of `ids`."""
-        if given <= 0:
+        """The number of complete characters in the first `given_tokens` of `ids`."""
+        if given_tokens <= 0:
             return 0
-        return len(decode(self._tokenizer, ids[:given]).rstrip("\ufffd"))
+        return len(decode(self._tokenizer, ids[:given_tokens]).rstrip("\ufffd"))
 
 
-def _find_stop_after(text: str, stop: str, before: int) -> int:
-    """Index of the first `stop` in `text` that ends after the first `before` characters; -1 if
+def _find_stop_after(text: str, stop: str, given_chars: int) -> int:
+    """Index of the first `stop` in `text` that ends after the first `given_chars` characters; -1 if
     none.
     """
-    return text.find(stop, max(0, before - len(stop) + 1))
+    return text.find(stop, max(0, given_chars - len(stop) + 1))
 
 
 def eos_ids(model: Any) -> tuple[int, ...]:

@@ -75,14 +75,14 @@ def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     winner_B = torch.zeros_like(key_B)
     for top in range(0, B, rows):
         part = slice(top, top + rows)
-        for left in range(0, V, width):
+        for column in range(0, V, width):
             noise_BV = exponentials(
-                key_B[part], position_B[part], vocabulary_V[left : left + width]
+                key_B[part], position_B[part], vocabulary_V[column : column + width]
             )
-            score_B, place_B = (p_BV[part, left : left + width] / noise_BV).max(dim=1)
+            score_B, place_B = (p_BV[part, column : column + width] / noise_BV).max(dim=1)
             ahead_B = score_B > best_B[part]
             best_B[part] = score_B.where(ahead_B, best_B[part])
-            winner_B[part] = (place_B + left).where(ahead_B, winner_B[part])
+            winner_B[part] = (place_B + column).where(ahead_B, winner_B[part])
     return winner_B
 
 
@@ -140,26 +140,26 @@ class TransformersSampler:
         """One rollout per request, in order; with `routes` the experts of each position."""
         training = self._model.training
         self._model.eval()
-        out: list[Rollout | None] = [None] * len(requests)
+        rollouts: dict[int, Rollout] = {}
         # Batch prompts of similar lengths, for less padding; the draws do not depend on the batch.
         order = sorted(range(len(requests)), key=lambda index: len(requests[index].fed_ids))
         for start in range(0, len(order), self._rows):
             part = order[start : start + self._rows]
             drawn = self._sample([requests[index] for index in part], sampling, routes)
             for index, rollout in zip(part, drawn, strict=True):
-                out[index] = rollout
+                rollouts[index] = rollout
         self._model.train(training)
-        return [rollout for rollout in out if rollout is not None]
+        return [rollouts[index] for index in range(len(requests))]
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the trainer's weights if the sampler has a separate model."""
         if self.separate:
-            for mine, theirs in zip(
+            for mine, source in zip(
                 self._model.parameters(), self._source.parameters(), strict=True
             ):
-                if theirs.requires_grad:  # weights that adapters leave frozen never change
-                    mine.copy_(theirs)
+                if source.requires_grad:  # weights that adapters leave frozen never change
+                    mine.copy_(source)
 
     def pause(self) -> None:
         """Frees nothing: the copy is small compared with training."""
@@ -171,16 +171,7 @@ class TransformersSampler:
     def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:
         device = self._model.device
         stopping = self._stopping(sampling.stop)
-        given = [len(request.given_ids) for request in requests]
-        ids: list[list[int]] = [list(request.given_ids) for request in requests]
-        logprobs: list[list[float]] = [[] for _ in requests]
-        truncated = [False] * len(requests)
-        limits = [
-            min(sampling.max_tokens, request.max_tokens or sampling.max_tokens)
-            for request in requests
-        ]
-        taken: list[list[npt.NDArray[np.int16]]] = [[] for _ in requests]
-
+        responses = [_Response(request, sampling.max_tokens) for request in requests]
         prompts = list(dict.fromkeys(request.fed_ids for request in requests))
         place_of = {prompt: place for place, prompt in enumerate(prompts)}
         shared_by_B = torch.tensor(
@@ -189,16 +180,13 @@ class TransformersSampler:
         input_BS, attention_BS = self._left_padded(prompts, device)
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
-        place_B = torch.tensor(given, device=device)  # of the next token in its response
-        rows = list(range(len(requests)))  # the request of each row of the batch
-        alive = set(rows)
+        # The place of the next token in its response.
+        place_B = torch.tensor([len(request.given_ids) for request in requests], device=device)
+        rows = responses
         cache = None
-        for step in range(max(limits)):
-            with (
-                self._routers.tap(*input_BS.shape)
-                if self._routers and routes
-                else nullcontext() as recorder
-            ):
+        while True:
+            tapped = self._routers.tap(*input_BS.shape) if self._routers and routes else None
+            with tapped or nullcontext():
                 logits_BV, cache = self._next_logits(
                     input_ids=input_BS,
                     attention_mask=attention_BS,
@@ -206,35 +194,22 @@ class TransformersSampler:
                     past_key_values=cache,
                     use_cache=True,
                 )
-            natural_BSLK = None if recorder is None else recorder.natural_BSLK.to(torch.int16)
-            if step == 0 and len(prompts) < len(
-                requests
-            ):  # from now on a row is a response, not a prompt
+            natural_BSLK = None if tapped is None else tapped.natural_BSLK.to(torch.int16)
+            if len(logits_BV) < len(rows):  # from now on a row is a response, not a prompt
                 cache.batch_select_indices(shared_by_B)
                 logits_BV = logits_BV[shared_by_B]
                 attention_BS = attention_BS[shared_by_B]
                 natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
             if natural_BSLK is not None:
-                natural = natural_BSLK.cpu().numpy()
-                real = attention_BS[:, -input_BS.shape[1] :].bool().cpu().numpy()
-                for place, row in enumerate(rows):
-                    if row in alive:
-                        taken[row].append(natural[place][real[place]])
+                _keep_routes(rows, natural_BSLK, attention_BS[:, -input_BS.shape[1] :].bool())
             chosen_B, logp_B = draw(logits_BV, sampling, key_B, place_B)
-            for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
-                if row not in alive:
-                    continue
-                ids[row].append(token)
-                logprobs[row].append(logp)
-                if stopping.over(ids[row], given[row]):
-                    alive.discard(row)
-                elif step + 1 == limits[row]:
-                    alive.discard(row)
-                    truncated[row] = True
-            if not alive:
-                break
-            if len(alive) < COMPACT_BELOW * len(rows):
-                places = [place for place, row in enumerate(rows) if row in alive]
+            for response, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
+                if not response.over:
+                    response.add(token, logp, stopping)
+            places = [place for place, response in enumerate(rows) if not response.over]
+            if not places:
+                return [response.rollout(stopping) for response in responses]
+            if len(places) < COMPACT_BELOW * len(rows):
                 keep = torch.tensor(places, device=device)
                 cache.batch_select_indices(keep)
                 attention_BS = attention_BS[keep]
@@ -246,17 +221,6 @@ class TransformersSampler:
             place_B = place_B + 1
             attention_BS = torch.cat([attention_BS, attention_BS.new_ones(len(rows), 1)], dim=1)
             position_BS = attention_BS.sum(dim=1, keepdim=True) - 1
-        return [
-            Rollout(
-                request=request,
-                response_ids=ids[row][given[row] :],
-                logprobs=logprobs[row],
-                text=stopping.text(ids[row], given[row]),
-                truncated=truncated[row],
-                routes=np.concatenate(taken[row]) if taken[row] else None,
-            )
-            for row, request in enumerate(requests)
-        ]
 
     def _next_logits(self, **fed: Any) -> tuple[Tensor, Any]:
         """The float32 logits [B, V] of the next token, and the cache with what was fed."""
@@ -271,10 +235,54 @@ class TransformersSampler:
         self, prompts: Sequence[tuple[int, ...]], device: Any
     ) -> tuple[Tensor, Tensor]:
         longest = max(map(len, prompts))
-        pad = self._tokenizer.pad_token_id
-        ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-        real = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        return torch.tensor(ids, device=device), torch.tensor(real, device=device)
+        ids_BS = torch.full((len(prompts), longest), self._tokenizer.pad_token_id)
+        attention_BS = torch.zeros_like(ids_BS)
+        for row, prompt in enumerate(prompts):
+            ids_BS[row, longest - len(prompt) :] = torch.tensor(prompt)
+            attention_BS[row, longest - len(prompt) :] = 1
+        return ids_BS.to(device), attention_BS.to(device)
+
+
+class _Response:
+    """A response that is being drawn; `ids` begin with the given ones."""
+
+    def __init__(self, request: Request, max_tokens: int) -> None:
+        self._request = request
+        self._limit = min(max_tokens, request.max_tokens or max_tokens)
+        self._ids = list(request.given_ids)
+        self._logprobs: list[float] = []
+        self._truncated = False
+        self.routes: list[npt.NDArray[np.int16]] = []
+        self.over = False
+
+    def add(self, token: int, logp: float, stopping: Stopping) -> None:
+        """Take one more token, which may be the last."""
+        self._ids.append(token)
+        self._logprobs.append(logp)
+        self.over = stopping.over(self._ids, len(self._request.given_ids))
+        if not self.over and len(self._logprobs) == self._limit:
+            self.over = True
+            self._truncated = True
+
+    def rollout(self, stopping: Stopping) -> Rollout:
+        """The response, now that it is over."""
+        given_tokens = len(self._request.given_ids)
+        return Rollout(
+            request=self._request,
+            response_ids=self._ids[given_tokens:],
+            logprobs=self._logprobs,
+            text=stopping.text(self._ids, given_tokens),
+            truncated=self._truncated,
+            routes=np.concatenate(self.routes) if self.routes else None,
+        )
+
+
+def _keep_routes(rows: list[_Response], routes_BSLK: Tensor, mask_BS: Tensor) -> None:
+    """Give the responses that go on the routes of their positions, where the mask is True."""
+    passed = zip(rows, routes_BSLK.cpu().numpy(), mask_BS.cpu().numpy(), strict=True)
+    for response, routes_SLK, mask_S in passed:
+        if not response.over:
+            response.routes.append(routes_SLK[mask_S])
 
 
 def draw(
@@ -284,8 +292,10 @@ def draw(
     distribution drawn from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1)
     noise."""
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
-    parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)
-    drawn = [_draw(logits, sampling, key, position) for logits, key, position in parts]
+    columns = [torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)]
+    drawn = [
+        _draw(logits, sampling, key, place) for logits, key, place in zip(*columns, strict=True)
+    ]
     chosen, logp = zip(*drawn, strict=True)
     return torch.cat(chosen), torch.cat(logp)
 

@@ -1,11 +1,11 @@
 """Sample with vLLM in the worker's process: one engine per run, whose weights follow the trainer's.
 
-    first use ──> engine with random weights ──> push, check        (its folder holds configuration
-    and tokenizer only)
+    first use ──> engine with random weights ──> push, check
     sample    ──> vLLM draws with its kernels; `Stopping` decides when a response ends
     rest      ──> frees caches and weights if the platform can
     refresh   ──> push, check
 
+The engine's folder holds configuration and tokenizer only.
 In one process weights are passed by reference, and no other process can outlive the worker.
 """
 
@@ -134,18 +134,19 @@ class VllmSampler:
     def _rollout(self, request: Request, output: Any, stopping: Stopping, routes: bool) -> Rollout:
         ids = list(output.token_ids)
         logprobs = weight_sync.token_logprobs(output)
-        given = len(request.given_ids)
-        whole = [*request.given_ids, *ids]
-        if stopping.spanning and (end := stopping.end(whole, given)) is not None:
-            whole = whole[:end]
-            ids = ids[: end - given]
-            logprobs = logprobs[: end - given]
+        given_tokens = len(request.given_ids)
+        response_ids = [*request.given_ids, *ids]
+        if stopping.spanning and (end := stopping.end(response_ids, given_tokens)) is not None:
+            response_ids = response_ids[:end]
+            ids = ids[: end - given_tokens]
+            logprobs = logprobs[: end - given_tokens]
         return Rollout(
             request=request,
             response_ids=ids,
             logprobs=logprobs,
-            text=stopping.text(whole, given),
-            truncated=output.finish_reason == "length" and not stopping.over(whole, given),
+            text=stopping.text(response_ids, given_tokens),
+            truncated=output.finish_reason == "length"
+            and not stopping.over(response_ids, given_tokens),
             routes=self._routes(output, len(request.fed_ids) + len(ids) - 1) if routes else None,
         )
 

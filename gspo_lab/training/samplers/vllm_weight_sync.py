@@ -221,8 +221,8 @@ def _logprobs(model: Any, prompt_PS: Tensor, response_PT: Tensor) -> Tensor:
 def token_logprobs(output: Any) -> list[float]:
     """The log-probs of the tokens of a vLLM output."""
     return [
-        float(at[token].logprob)
-        for token, at in zip(output.token_ids, output.logprobs, strict=True)
+        float(candidates[token].logprob)
+        for token, candidates in zip(output.token_ids, output.logprobs, strict=True)
     ]
 
 

@@ -26,7 +26,7 @@ from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
 from gspo_lab.running.plan.detectable_effect import detectable
 from gspo_lab.study import Run, Study, load_study
-from gspo_lab.study.contrast import factorial, formula, sides
+from gspo_lab.study.contrast import formula, sides
 
 DATA = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[4] / "shared" / "data")
 OTHER_MACHINE = DATA / "second_machine" / "moe_stability.csv"
@@ -190,21 +190,7 @@ def test_an_interaction_is_balanced(tmp_path: Path) -> None:
     study = declared(
         tmp_path, "contrast = {gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}\n"
     )
-    assert factorial(study.arms, "grpo").weights == WEIGHTS
-
-
-def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
-    """Factor 1.365 of an sd of .1 / sqrt(2) at the whole alpha, on 12 degrees of freedom: .097.
-
-    A pair has the whole sd at a third of alpha.
-    """
-    found = detectable(declared(tmp_path), tmp_path / "runs", 0.1)
-    assert found.effect == pytest.approx(0.192, abs=5e-4)
-    assert found.contrast.startswith(
-        "these four arms are a 2 x 2 (objective by routing_replay): [verdict] contrast = {"
-    )
-    assert f"detects 0.097 where the pair detects {found.effect:.3f}" in found.contrast
-    assert found.line().endswith(found.contrast)
+    assert study.verdict.contrast is not None
 
 
 def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> None:
@@ -212,7 +198,6 @@ def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> N
     of freedom.
     """
     found = detectable(declared(tmp_path, RULE), tmp_path / "runs", 0.1)
-    assert found.contrast is None
     assert found.effect == pytest.approx(0.1365, abs=5e-4)
     assert "sd of the contrast: 0.100, assumed" in found.line()
 
@@ -231,8 +216,6 @@ def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path
     found = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)
     assert found.sd == pytest.approx(0.1581, abs=1e-4)
     assert found.basis.endswith("of these very arms")
-    assert found.components is not None
-    assert "a pair's difference varies" in found.line()
 
 
 def test_a_declared_order_spends_alpha_once_at_a_time() -> None:

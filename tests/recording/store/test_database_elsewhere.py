@@ -40,19 +40,19 @@ def test_in_a_folder_of_databases_each_folder_of_runs_has_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GSPO_LAB_DATABASES", str(tmp_path / "local"))
-    one = one_run(tmp_path / "one", 1)
+    entry = one_run(tmp_path / "one", 1)
     two = one_run(tmp_path / "two", 2)
-    for runs in (one, two):
+    for runs in (entry, two):
         ingest(runs)
         assert [path.name for path in runs.iterdir()] == ["s"], (
             "nothing is written to the shared disk"
         )
         rebuild(runs)
     assert len(list((tmp_path / "local").glob("runs-*.db"))) == 2
-    for runs, steps in ((one, 1), (two, 2)):
+    for runs, steps in ((entry, 1), (two, 2)):
         with closing(sqlite3.connect(database_of(runs))) as database:
             assert database.execute("SELECT COUNT(*) FROM steps").fetchone() == (steps,)
     monkeypatch.chdir(tmp_path / "one")
-    assert database_of(Path("runs")) == database_of(one), "however the folder is named"
-    with Evidence.open(database_of(one), one) as evidence:
-        assert evidence.runs_folder == one
+    assert database_of(Path("runs")) == database_of(entry), "however the folder is named"
+    with Evidence.open(database_of(entry), entry) as evidence:
+        assert evidence.runs_folder == entry

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import pytest
 from run_folders import Lab, answers, step_records
@@ -53,21 +54,21 @@ def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
                 lab.write(run, RunStatus(state="started", step=1))
             lab.write(run, *step_records(turn % 3), *answers(turn, [turn % 2, None, 1], samples=3))
             ingest(lab.runs)
-    asked = lab.subject("big")
-    lab.ask(asked, "later", *answers(0, [1, 0]), seed=7)
+    question = lab.subject("big")
+    lab.ask(question, "later", *answers(0, [1, 0]), seed=7)
     lab.ask(runs[0], "later", *answers(2, [1]))
     ingest(lab.runs)
     lab.regrade(
-        asked,
+        question,
         GradeRecord(bench="addition", step=0, problem="p0", sample=0, correct=0),
         evaluation="later",
     )
     ingest(lab.runs)
-    assert lab.query("SELECT DISTINCT score FROM scores WHERE run_id = ?", asked) == [(0.0,)]
+    assert lab.query("SELECT DISTINCT score FROM scores WHERE run_id = ?", question) == [(0.0,)]
     grown = lab.dump()
     assert lab.query("SELECT COUNT(*) FROM answers") > [(20,)]
     report = rebuild(lab.runs)
-    assert report.changed == (asked, *sorted(runs))
+    assert report.changed == (question, *sorted(runs))
     assert lab.dump() == grown
     lab.db.unlink()
     ingest(lab.runs)
@@ -78,7 +79,7 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
     for run in lab.declare("adding"):
         lab.train(run)
     ingest(lab.runs)
-    whole = lab.dump()
+    complete = lab.dump()
     assert rebuild(lab.runs).replaced is None, "nothing is kept of a whole one"
     for place, damage in enumerate(
         (b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1
@@ -86,10 +87,10 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
         lab.db.write_bytes(damage)
         with pytest.raises(LabError, match=r"damaged.*gspo-lab records rebuild"):
             ingest(lab.runs)
-        kept = rebuild(lab.runs).replaced
-        assert kept == lab.runs / f"lab.db.{place}.bak"
-        assert kept.read_bytes() == damage
-        assert lab.dump() == whole
+        backup = rebuild(lab.runs).replaced
+        assert backup == lab.runs / f"lab.db.{place}.bak"
+        assert backup.read_bytes() == damage
+        assert lab.dump() == complete
     assert not list(lab.runs.glob("*.new*"))
 
 
@@ -100,7 +101,7 @@ def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
     run = lab.declare("adding", ("grpo",), [0])[0]
     lab.train(run)
     ingest(lab.runs)
-    whole = lab.dump()
+    complete = lab.dump()
     code = (
         "import os, sqlite3, sys\n"
         "db = sqlite3.connect(sys.argv[1])\n"
@@ -113,7 +114,7 @@ def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
     )
     assert (lab.runs / "lab.db-wal").stat().st_size > 0
     rebuild(lab.runs)
-    assert lab.dump() == whole
+    assert lab.dump() == complete
 
 
 def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
@@ -126,7 +127,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
     runs = lab.declare("adding", ("grpo", "gspo"), range(3))
     for run in runs:
         lab.write(run, RunStatus(state="started", step=0))
-        lab.write(run, *(record for step in range(300) for record in step_records(step)))
+        lab.write(run, *chain(*map(step_records, range(300))))
     query = "SELECT COUNT(*) FROM files WHERE path LIKE '%journal.jsonl'"
     pause = random.Random(0)
     for place, run in enumerate(sorted(runs)):
@@ -166,33 +167,33 @@ def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
     """
     lab.declare("adding", ("grpo",), [0])
     ingest(lab.runs)
-    done = threading.Event()
-    seen: set[int] = set()
+    completed = threading.Event()
+    observed: set[int] = set()
 
     def read() -> None:
-        while not done.is_set():
+        while not completed.is_set():
             with Evidence.open(lab.db) as evidence:
                 updates = len(read_updates(evidence, "adding", ["loss"]))
                 steps = len(read_steps(evidence, "adding", ["reward_mean"]))
             assert updates == 2 * steps
-            seen.add(steps)
+            observed.add(steps)
 
     with ThreadPoolExecutor(2) as pool:
         readers = [pool.submit(read) for _ in range(2)]
         deadline = time.monotonic() + 240
         step = 0
         while (
-            (step < 60 or len(seen) < 10)
+            (step < 60 or len(observed) < 10)
             and time.monotonic() < deadline
-            and not any(one.done() for one in readers)
+            and not any(entry.done() for entry in readers)
         ):
             lab.write(RUN, *step_records(step))
             ingest(lab.runs)
             step += 1
-        done.set()
+        completed.set()
         for reader in readers:
             reader.result()
-    assert len(seen) >= 10
+    assert len(observed) >= 10
 
 
 def test_two_writers_take_turns(lab: Lab) -> None:
@@ -200,9 +201,9 @@ def test_two_writers_take_turns(lab: Lab) -> None:
     for run in runs:
         lab.train(run, steps=20)
     code = INGEST.replace("ingest(Path(sys.argv[1]))", "print(ingest(Path(sys.argv[1])).records)")
-    both = [
+    pair = [
         subprocess.Popen([sys.executable, "-c", code, str(lab.runs)], stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    read = sorted(int(process.communicate()[0]) for process in both)
+    read = sorted(int(process.communicate()[0]) for process in pair)
     assert read == [0, 6 * (1 + 2 + 60 + 2 + 1)]

@@ -82,15 +82,15 @@ def test_runs_stand_in_the_order_of_the_study_then_seeds(recorded: Lab) -> None:
         "steps_done",
         "steps_planned",
     ]
-    first = frame.iloc[0]
-    assert (first.state, first.steps_done, first.started_at, first.finished_at) == (
+    first_row = frame.iloc[0]
+    assert (first_row.state, first_row.steps_done, first_row.started_at, first_row.finished_at) == (
         "finished",
         4,
         100.0,
         200.0,
     )
-    assert json.loads(first.settings) == {"steps": 4, "model": "tiny"}
-    assert json.loads(first.facts) == {"device": "cpu"}
+    assert json.loads(first_row.settings) == {"steps": 4, "model": "tiny"}
+    assert json.loads(first_row.facts) == {"device": "cpu"}
     assert frame.message.isna().all()
 
 
@@ -194,15 +194,15 @@ def test_spans_of_few_steps_are_the_steps(recorded: Lab) -> None:
         "adding/grpo/s0",
         "adding/grpo/s1",
     ]
-    first = {name: list(values) for name, values in next(iter(of_steps.values())).items()}
+    step_spans = {name: list(values) for name, values in next(iter(of_steps.values())).items()}
     rewards = [0.0, 0.1, 0.2, 0.3]
-    assert first == {
+    assert step_spans == {
         "x": [0.0, 1.0, 2.0, 3.0],
         **dict.fromkeys(("reward_mean", "reward_mean.low", "reward_mean.high"), rewards),
     }
-    one = {name: values[2] for name, values in next(iter(of_updates.values())).items()}
+    entry = {name: values[2] for name, values in next(iter(of_updates.values())).items()}
     # Two updates: losses 2.0 and 2.1, 0 and 5 clipped tokens.
-    assert one == {
+    assert entry == {
         "x": 2.0,
         "loss": pytest.approx(2.05),
         "clipped_tokens": 2.5,
@@ -224,9 +224,9 @@ def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
         )
     with lab.opened() as evidence:
         assert span_width(evidence, "adding", 3) == 3
-        both = ["reward_mean", "entropy"]
+        metrics = ["reward_mean", "entropy"]
         grpo, gspo = read_spans(
-            evidence, "adding", "steps", both, buckets=3, extremes=["reward_mean"]
+            evidence, "adding", "steps", metrics, buckets=3, extremes=["reward_mean"]
         ).values()
         with pytest.raises(LabError, match="JSON, not a number"):
             read_spans(evidence, "adding", "updates", ["band_counts"])
@@ -273,15 +273,15 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
     ingest(lab.runs)
     names = ["clip_fraction_tokens", "clip_fraction_active_tokens", "loss"]
     with Evidence.open(lab.db) as evidence:
-        [found] = read_spans(evidence, "adding", "updates", names, extremes=names[:1]).values()
-    assert list(found["clip_fraction_tokens"]) == pytest.approx(
+        [result] = read_spans(evidence, "adding", "updates", names, extremes=names[:1]).values()
+    assert list(result["clip_fraction_tokens"]) == pytest.approx(
         [(0.1 * 100 + 0.4 * 300) / 400, 0.25]
     )
-    assert list(found["clip_fraction_active_tokens"]) == pytest.approx(
+    assert list(result["clip_fraction_active_tokens"]) == pytest.approx(
         [(0.5 * 10 + 0.2 * 20) / 30, 0.35]
     )
-    assert list(found["loss"]) == [1.0, 1.0]
-    assert list(found["clip_fraction_tokens.high"]) == [0.4, 0.4]
+    assert list(result["loss"]) == [1.0, 1.0]
+    assert list(result["clip_fraction_tokens.high"]) == [0.4, 0.4]
 
 
 def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
@@ -310,7 +310,10 @@ def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
         run, *(StepRecord(step=i, prompts=1, responses=2, entropy=float(i)) for i in range(5))
     )
     with lab.opened() as evidence:
-        assert list(read_steps(evidence, "adding", ["entropy"], at=[1, 4, 9]).entropy) == [1.0, 4.0]
+        assert list(read_steps(evidence, "adding", ["entropy"], at_steps=[1, 4, 9]).entropy) == [
+            1.0,
+            4.0,
+        ]
         assert list(read_updates(evidence, "adding", [], nonfinite=1).step) == [3]
         assert read_updates(evidence, "adding", ["loss"], run="another").empty
         steps, losses = read_series(evidence, "adding", "updates", "loss")[RUN]

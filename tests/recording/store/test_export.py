@@ -19,10 +19,10 @@ def filled(lab: Lab) -> Lab:
     for study in ("adding", "carrying"):
         for run in lab.declare(study, ("grpo", "gspo"), [0]):
             lab.train(run)
-    asked = lab.subject("big")
-    lab.ask(asked, "addition-k1", *answers(0, [1, 0]))
+    question = lab.subject("big")
+    lab.ask(question, "addition-k1", *answers(0, [1, 0]))
     lab.regrade(
-        asked,
+        question,
         GradeRecord(bench="addition", step=0, problem="p1", sample=0, correct=1),
         evaluation="addition-k1",
     )
@@ -86,10 +86,10 @@ def test_mistakes_are_told_before_anything_is_written(
 
 def test_an_export_that_fails_leaves_the_old_files_whole(filled: Lab, tmp_path: Path) -> None:
     export(filled.db, None, tmp_path, "csv")
-    before = (tmp_path / "steps.csv").read_bytes()
+    original = (tmp_path / "steps.csv").read_bytes()
     (tmp_path / "updates.csv").unlink()
     (tmp_path / "updates.csv").mkdir()  # cannot be replaced by a file
     with pytest.raises(OSError, match=r"updates\.csv"):
         export(filled.db, None, tmp_path, "csv")
-    assert (tmp_path / "steps.csv").read_bytes() == before
+    assert (tmp_path / "steps.csv").read_bytes() == original
     assert not list(tmp_path.glob(".*partial"))

@@ -118,9 +118,9 @@ def test_only_new_lines_are_read(lab: Lab) -> None:
     runs = lab.declare("adding")
     for run in runs:
         lab.train(run)
-    first = ingest(lab.runs)
-    assert (first.runs, first.changed) == (4, tuple(sorted(runs)))
-    assert first.records == 4 * (2 + 4 * 3 + 2 + 2)
+    report = ingest(lab.runs)
+    assert (report.runs, report.changed) == (4, tuple(sorted(runs)))
+    assert report.records == 4 * (2 + 4 * 3 + 2 + 2)
     again = ingest(lab.runs)
     assert (again.runs, again.changed, again.records) == (4, (), 0)
     lab.write(RUN, *step_records(4))
@@ -141,12 +141,12 @@ def test_a_torn_last_line_waits_for_its_end(lab: Lab) -> None:
     lab.write(RUN, *step_records(0))
     lab.write(RUN, StepRecord(step=1, prompts=2, responses=4))
     path = lab.runs / RUN / "journal.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-60])
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-60])
     ingest(lab.runs)
     assert lab.query("SELECT step FROM steps") == [(0,)]
     with path.open("ab") as file:
-        file.write(whole[-60:])
+        file.write(complete[-60:])
     ingest(lab.runs)
     assert lab.query("SELECT step, prompts FROM steps") == [(0, 2), (1, 2)]
     with path.open("ab") as file:
@@ -162,31 +162,31 @@ def test_a_torn_last_line_waits_for_its_end(lab: Lab) -> None:
 def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
     lab.train(RUN)
     path = lab.runs / RUN / "journal.jsonl"
-    whole = path.read_bytes()
-    lines = whole.splitlines(keepends=True)
+    complete = path.read_bytes()
+    lines = complete.splitlines(keepends=True)
     assert ingest(lab.runs).damaged == ()
     place = next(i for i, line in enumerate(lines) if b'"kind":"step","step":2' in line)
     path.write_bytes(b"".join([*lines[:place], lines[place][:9] + b"\n", *lines[place + 1 :]]))
     for again in (ingest, ingest, rebuild):
-        (told,) = again(lab.runs).damaged
-        assert told.startswith(f"{path}, line {place + 1}: damaged and left out; ")
+        (damage,) = again(lab.runs).damaged
+        assert damage.startswith(f"{path}, line {place + 1}: damaged and left out; ")
     assert lab.query("SELECT step FROM steps") == [(0,), (1,), (3,)]
     assert lab.query("SELECT path, line, run_id FROM damaged") == [
         (f"{RUN}/journal.jsonl", place + 1, RUN)
     ]
     with path.open("ab") as file:
         file.write(b"\0\0\0\n")
-    (told,) = ingest(lab.runs).damaged
-    assert told.startswith(f"{path}, line {place + 1}, {len(lines) + 1}: ")
+    (damage,) = ingest(lab.runs).damaged
+    assert damage.startswith(f"{path}, line {place + 1}, {len(lines) + 1}: ")
     path.write_bytes(
-        whole.replace(b'"reward_mean":0.', b'"reward_mean":1.', 1)
+        complete.replace(b'"reward_mean":0.', b'"reward_mean":1.', 1)
     )  # of the same length
-    (told,) = ingest(lab.runs).damaged
-    assert ": damaged and left out; " in told
+    (damage,) = ingest(lab.runs).damaged
+    assert ": damaged and left out; " in damage
     path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
-    (told,) = ingest(lab.runs).damaged
-    assert told.startswith(f"{path}: a line is missing before line 5; ")
-    path.write_bytes(whole)
+    (damage,) = ingest(lab.runs).damaged
+    assert damage.startswith(f"{path}: a line is missing before line 5; ")
+    path.write_bytes(complete)
     assert ingest(lab.runs).damaged == ()
     assert lab.query("SELECT step FROM steps") == [(0,), (1,), (2,), (3,)]
 
@@ -353,19 +353,19 @@ def test_an_end_that_was_read_and_is_gone_is_told_until_it_is_back_or_made_again
     lab.train(RUN)
     path = lab.runs / RUN / "journal.jsonl"
     ingest(lab.runs)
-    whole = path.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    for left, line in (
+    complete = path.read_bytes()
+    lines = complete.splitlines(keepends=True)
+    for remaining, line in (
         (b"".join(lines[:5]), 6),
-        (whole[:-20], len(lines)),
+        (complete[:-20], len(lines)),
         (lines[0], 2),
-        (whole[:9], 1),
+        (complete[:9], 1),
     ):
-        path.write_bytes(left)
+        path.write_bytes(remaining)
         for _ in range(2):  # again, with nothing new
-            (told,) = ingest(lab.runs).damaged
-            assert told.startswith(f"{path}: its end is gone or damaged, from line {line} on; ")
-        path.write_bytes(whole)
+            (damage,) = ingest(lab.runs).damaged
+            assert damage.startswith(f"{path}: its end is gone or damaged, from line {line} on; ")
+        path.write_bytes(complete)
         assert ingest(lab.runs).damaged == ()
         assert lab.query("SELECT COUNT(*) FROM steps") == [(4,)]
     path.write_bytes(b"".join(lines[:5]))
@@ -403,22 +403,25 @@ def forged(path: Path, old: bytes, new: bytes) -> None:
     """Change bytes of a journal, every digest behind them too, and put its size and time of
     modification back.
     """
-    before = path.stat()
+    original = path.stat()
     items = [json.loads(line) for line in path.read_bytes().replace(old, new).splitlines()]
     path.unlink()
     with Journal(path.parent) as sink:
         sink.write([from_dict(item) for item in items])
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (
+        original.st_size,
+        original.st_mtime_ns,
+    )
 
 
 def test_an_edit_that_keeps_size_and_time_is_read_also_before_growth(lab: Lab) -> None:
     lab.train(RUN, finish=False)
     ingest(lab.runs)
     path = lab.runs / RUN / "journal.jsonl"
-    before = path.stat()
+    original = path.stat()
     path.write_bytes(path.read_bytes().replace(b'"loss":3.1', b'"loss":9.1'))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
     assert ingest(lab.runs).damaged, "its own digest tells of the line"
     query = "SELECT loss FROM updates WHERE step = 3 AND minibatch = 1"
     forged(path, b'"loss":9.1', b'"loss":8.1')
@@ -451,5 +454,5 @@ def test_a_look_with_nothing_new_costs_each_run_the_same_however_many_there_are(
         return count
 
     few = calls(10)
-    more = calls(30)  # beside the first, eighty runs where there were twenty
-    assert more < 4.2 * few
+    additions = calls(30)  # beside the first, eighty runs where there were twenty
+    assert additions < 4.2 * few

@@ -61,8 +61,8 @@ def test_a_lost_answer_is_missing_until_it_is_asked_again(lab: Lab, asked: str) 
     (path,) = lab.runs.rglob("evaluations/*/journal.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join((*lines[:1], b"#" + lines[1][1:], *lines[2:])))
-    (told,) = rebuild(lab.runs).damaged
-    assert told.endswith(
+    (damage,) = rebuild(lab.runs).damaged
+    assert damage.endswith(
         "what it recorded is missing from every number. The same gspo-lab eval asks it again"
     )
     assert scores(lab)[0][:3] == (asked, NAME, 3)
@@ -73,7 +73,7 @@ def test_a_lost_answer_is_missing_until_it_is_asked_again(lab: Lab, asked: str) 
 
 def test_counts_by_problem(lab: Lab) -> None:
     server = lab.subject("big")
-    said = [("a", 100), ("a", 100), ("b", 100), ("c", 5), ("c", 5)]
+    output = [("a", 100), ("a", 100), ("b", 100), ("c", 5), ("c", 5)]
     lab.ask(
         server,
         NAME,
@@ -88,7 +88,7 @@ def test_counts_by_problem(lab: Lab) -> None:
                 correct=1,
                 truncated=0,
             )
-            for i, (t, n) in enumerate(said)
+            for i, (t, n) in enumerate(output)
         ),
     )
     with lab.opened() as evidence:
@@ -103,14 +103,16 @@ def test_counts_by_problem(lab: Lab) -> None:
 
 
 def test_the_last_grade_is_in_force_and_the_first_is_kept(lab: Lab, asked: str) -> None:
-    before = lab.query("SELECT problem, sample, correct, grader FROM answers ORDER BY 1, 2")
+    original = lab.query("SELECT problem, sample, correct, grader FROM answers ORDER BY 1, 2")
     lab.regrade(asked, later("p0", 1, 1), later("p1", 0, 0), evaluation=NAME)
     ingest(lab.runs)
     assert scores(lab) == [(asked, NAME, 4, 0.75, 0)]
     lab.regrade(asked, later("p0", 1, None, "addition/3"), evaluation=NAME)
     ingest(lab.runs)
     assert scores(lab) == [(asked, NAME, 4, 0.75, 1)]
-    assert lab.query("SELECT problem, sample, correct, grader FROM answers ORDER BY 1, 2") == before
+    assert (
+        lab.query("SELECT problem, sample, correct, grader FROM answers ORDER BY 1, 2") == original
+    )
     assert lab.query("SELECT position, problem, correct, grader FROM grades ORDER BY position") == [
         (0, "p0", 1, "addition/2"),
         (1, "p1", 0, "addition/2"),

@@ -15,6 +15,6 @@ def here(tmp_path_factory: pytest.TempPathFactory, starts: Path) -> dict[str, li
     """What the smallest study that trains has recorded by local workers, undisturbed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GSPO_LAB_CACHE", str(starts))
-        found = recorded(tmp_path_factory.mktemp("here"), "local")
-    assert [record["kind"] for record in found["gspo"]].count("update") == 6
-    return found
+        result = recorded(tmp_path_factory.mktemp("here"), "local")
+    assert [record["kind"] for record in result["gspo"]].count("update") == 6
+    return result

@@ -73,8 +73,8 @@ class SlowQueue:
 
     def slots(self, device: str) -> list[Slot]:
         return [
-            Slot("node", str(i), one.environment, host="far")
-            for i, one in enumerate(self.pool.slots(device))
+            Slot("node", str(i), entry.environment, host="far")
+            for i, entry in enumerate(self.pool.slots(device))
         ]
 
     def start(self, folder: Path, slot: Slot) -> Job:

@@ -58,10 +58,10 @@ def missing() -> str | None:
     """Why there can be no Slurm here."""
     if os.geteuid() != 0:
         return "Slurm's daemons are started as root"
-    lacking = [
+    absent = [
         tool for tool in TOOLS if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin") is None
     ]
-    return f"no {lacking[0]} on the PATH: apt-get install slurm-wlm munge" if lacking else None
+    return f"no {absent[0]} on the PATH: apt-get install slurm-wlm munge" if absent else None
 
 
 class SlurmDaemons:
@@ -77,15 +77,15 @@ class SlurmDaemons:
         key = home / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
-        named = [
-            f"--{what}={home}/munge.{what[:3]}" for what in ("seed-file", "log-file", "pid-file")
+        names = [
+            f"--{text}={home}/munge.{text[:3]}" for text in ("seed-file", "log-file", "pid-file")
         ]
         munged = [
             "--foreground",
             "--force",
             f"--key-file={key}",
             f"--socket={home}/munge.socket",
-            *named,
+            *names,
         ]
         self._running = {"munged": self._start("munged", *munged)}
         until((home / "munge.socket").exists)
@@ -120,7 +120,7 @@ class SlurmDaemons:
         """
         above = [[worker, keeper := parent_of(worker), parent_of(keeper)] for worker in workers]
         self.end("slurmd")
-        for process in (one for job in above for one in reversed(job)):
+        for process in (entry for job in above for entry in reversed(job)):
             os.kill(process, signal.SIGKILL)
 
     def ask(self, *command: str) -> str:

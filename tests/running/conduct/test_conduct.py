@@ -51,12 +51,12 @@ def wanted(bench: Bench) -> dict[tuple[str, int], float]:
 
 def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     bench.steps = 5
-    found, told = bench.finish(jobs=3)
-    assert "count: training, 4 to do, " in told, "the phase"
-    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", told)]
+    result, output = bench.finish(jobs=3)
+    assert "count: training, 4 to do, " in output, "the phase"
+    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", output)]
     assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
     assert rewards(bench) == wanted(bench)
-    assert [(arm.arm, arm.finished, arm.scores) for arm in found.arms] == [
+    assert [(arm.arm, arm.finished, arm.scores) for arm in result.arms] == [
         (
             "a",
             2,
@@ -66,7 +66,7 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     ]
     # The last of 5 steps, mean of the seeds. Eight updates warm up, two a step; step 4 clips .1 on
     # mini-batch 1.
-    assert [(arm.reward, arm.clipped, arm.collapsed) for arm in found.arms] == [
+    assert [(arm.reward, arm.clipped, arm.collapsed) for arm in result.arms] == [
         (pytest.approx(0.5405), pytest.approx(0.1), None),
         (pytest.approx(0.6405), pytest.approx(0.1), None),
     ]
@@ -74,18 +74,18 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
         reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"][
             "clipping"
         ]["arms"]
-    assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {
+    assert {arm: entry["clip_fraction_tokens_later"] for arm, entry in reported.items()} == {
         "a": 0.1,
         "b": 0.1,
     }
-    assert "b − a: +0.100 (by seed: +0.100, +0.100)" in found.verdict_text
-    assert "No verdict" in found.verdict_text, "two seeds give no interval"
+    assert "b − a: +0.100 (by seed: +0.100, +0.100)" in result.verdict_text
+    assert "No verdict" in result.verdict_text, "two seeds give no interval"
     (
         bench.home / "a/s0" / CHECKPOINTS / RESUME
     ).touch()  # its worker was killed behind its last word
-    again, shown = bench.conduct()
-    assert again.arms == found.arms
-    assert "started" not in shown
+    again, output = bench.conduct()
+    assert again.arms == result.arms
+    assert "started" not in output
     assert not list(bench.home.rglob(RESUME))
     assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 5)]] * 4
     (start,) = {str(RunFolder(bench.home / run).run().warm_start) for run in RUNS}
@@ -95,8 +95,8 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     locked = json.loads((bench.home / "study.json").read_text())["digest"]
     for run in ("a/s0", "b/s1"):
         path = bench.home / run / "journal.jsonl"
-        first, *_, last = scan(path).items
-        assert (first["run"], first["declaration"]) == (f"{bench.home.name}/{run}", locked)
+        initial, *_, last = scan(path).items
+        assert (initial["run"], initial["declaration"]) == (f"{bench.home.name}/{run}", locked)
         *lines, _ = path.read_bytes().splitlines(keepends=True)
         assert last["journal"] == hashlib.sha256(b"".join(lines)).hexdigest()
         assert len(last["answers"]) == 3
@@ -104,8 +104,8 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
 
 def test_runs_start_in_the_study_s_order(bench: Bench) -> None:
     bench.steps = 1
-    _, shown = bench.conduct(jobs=1)
-    events = re.findall(r"(\w/s\d): (started|finished)", shown)
+    _, output = bench.conduct(jobs=1)
+    events = re.findall(r"(\w/s\d): (started|finished)", output)
     assert events == [(run, event) for run in RUNS for event in ("started", "finished")]
 
 
@@ -118,13 +118,13 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None
         with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*--name"):
             bench.conduct(fresh=fresh)
     worker = [sys.executable, "-m", "gspo_lab.running.worker", str(bench.home / "a/s0")]
-    second = subprocess.run(worker, capture_output=True, text=True, check=False)
-    assert second.returncode == Exit.OCCUPIED
-    assert second.stderr.startswith("another worker is at work in ")
+    repeated = subprocess.run(worker, capture_output=True, text=True, check=False)
+    assert repeated.returncode == Exit.OCCUPIED
+    assert repeated.stderr.startswith("another worker is at work in ")
     conductor.send_signal(signal.SIGINT)
-    shown, _ = conductor.communicate(timeout=240)
-    assert conductor.returncode == 130, shown
-    assert "the same command resumes" in shown
+    output, _ = conductor.communicate(timeout=240)
+    assert conductor.returncode == 130, output
+    assert "the same command resumes" in output
     assert bench.steps_of("a/s0") == [0, 1, 2, 3], "the step that it was amid is finished"
     assert bench.states_of("a/s0") == [("started", 0), ("stopped", 4)]
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 2)]
@@ -144,11 +144,11 @@ def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Benc
     conductor = bench.start()
     bench.until_held()
     os.kill(bench.worker_of("a/s0"), signal.SIGKILL)
-    shown, _ = conductor.communicate(timeout=240)
-    assert conductor.returncode == 1, shown
-    assert "a/s0: failed" in shown
-    assert "SIGKILL" in shown
-    assert str(bench.home / "a/s0/log.txt") in shown
+    output, _ = conductor.communicate(timeout=240)
+    assert conductor.returncode == 1, output
+    assert "a/s0: failed" in output
+    assert "SIGKILL" in output
+    assert str(bench.home / "a/s0/log.txt") in output
     assert bench.states_of("b/s0")[-1] == ("finished", 12)
     bench.hold = {}
     bench.finish()
@@ -202,28 +202,28 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
     """
     bench.seeds = [0, 1, 2]
     bench.fail = {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"}
-    found, shown = bench.conduct()
+    result, output = bench.conduct()
     ended = "its process was ended with exit code {}, not by the worker"
-    told = {
+    messages = {
         "a/s0": "buy gloves",
         "b/s0": "ZeroDivisionError",
         "a/s1": ended.format(0),
         "b/s1": ended.format(7),
     }
-    failures = {line.partition(":")[0]: line for line in found.failures}
-    assert failures.keys() == told.keys()
-    for run, said in told.items():
-        assert said in failures[run]
+    failures = {line.partition(":")[0]: line for line in result.failures}
+    assert failures.keys() == messages.keys()
+    for run, message in messages.items():
+        assert message in failures[run]
         assert str(bench.home / run / "log.txt") in failures[run]
-        assert failures[run] in shown
+        assert failures[run] in output
     for run in ("a/s0", "b/s0"):
         assert bench.states_of(run)[-1][0] == "failed"
-        assert told[run] in (bench.home / run / "log.txt").read_text()
+        assert messages[run] in (bench.home / run / "log.txt").read_text()
     children = [int((bench.home / run / "child").read_text()) for run in ("a/s1", "b/s1")]
     until(lambda: not any(map(alive, children)))
-    assert found.exit_code == 1, "not all failed by a mistake that the user can correct"
-    assert [arm.finished for arm in found.arms] == [1, 1]
-    assert found.arms[0].scores[0] is None
+    assert result.exit_code == 1, "not all failed by a mistake that the user can correct"
+    assert [arm.finished for arm in result.arms] == [1, 1]
+    assert result.arms[0].scores[0] is None
     bench.fail = {}
     bench.finish()
     assert rewards(bench) == wanted(bench)
@@ -231,7 +231,8 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
 
 def test_a_conductor_on_another_host_that_shares_the_folder_is_believed(bench: Bench) -> None:
     """That host's lock is not seen from here: its file names it."""
-    bench.seeds, lock = [0], bench.home / CONDUCTOR_LOCK
+    bench.seeds = [0]
+    lock = bench.home / CONDUCTOR_LOCK
     bench.home.mkdir(parents=True)
     lock.write_text("77 elsewhere")
     for fresh in (False, True):
@@ -254,14 +255,14 @@ def test_the_live_view_shows_a_row_per_arm_and_a_cell_per_seed(bench: Bench) -> 
     console = Console(file=file, force_terminal=True, width=120)
     bench.steps = 3  # the view may have missed any step but the last, whose row stays: step 2, even
     conduct(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=2, console=console)
-    shown = file.getvalue()
-    assert "queued" in shown
-    assert "lost" in shown
+    output = file.getvalue()
+    assert "queued" in output
+    assert "lost" in output
     assert all(
-        re.search(rf"^{arm} .*finished 3/3.*finished 3/3", plain(shown), re.M) for arm in "ab"
+        re.search(rf"^{arm} .*finished 3/3.*finished 3/3", plain(output), re.M) for arm in "ab"
     )
-    assert "5.00%" in shown, "the step's clip fraction: mean of 0 and .1"
-    assert "4 of 4 finished" in shown
+    assert "5.00%" in output, "the step's clip fraction: mean of 0 and .1"
+    assert "4 of 4 finished" in output
 
 
 def test_a_database_that_cannot_be_written_refuses_the_study_at_once(

@@ -89,12 +89,12 @@ def test_a_begun_study_refuses_other_settings_and_another_rule_by_name(
     bench: Bench, first: str, later: str, how: dict[str, Any], keys: str, details: tuple[str, ...]
 ) -> None:
     bench.b = first
-    before = begin(bench, begun_run(bench), *(() if first else ["b/s0"]))
+    original = begin(bench, begun_run(bench), *(() if first else ["b/s0"]))
     bench.b = later
     with pytest.raises(LabError, match=rf"\({keys}\).*--name NEW.*--fresh") as refused:
         declare(bench.study(**how), bench.home)
     assert refused.value.details == details
-    assert on_disk(bench) == before
+    assert on_disk(bench) == original
 
 
 WAIVE = "[waive]\nstd-one-arm = "
@@ -156,8 +156,8 @@ def test_what_may_be_added_later_is_noted_once(
     for bench.b, noted in later.items():
         edits += noted
         content = declare(bench.study(), bench.home)
-        found = [edit["what"] for edit in content["edits"]]
-        assert all(what.startswith(edit) for what, edit in zip(found, edits, strict=True)), found
+        result = [edit["what"] for edit in content["edits"]]
+        assert all(text.startswith(edit) for text, edit in zip(result, edits, strict=True)), result
         assert content["digest"] == lock_digest(content)
         assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
     assert {key: content.get(key) for key in holds} == holds
@@ -177,55 +177,55 @@ def test_the_names_of_a_contrast_may_be_added_and_never_change(bench: Bench) -> 
     contrast = "verdict.contrast={a = -1, b = 1}"
     names = ["the new rule", "the old rule"]
     bench.b = "clip_high = 0.001"
-    before = declare(bench.study(overrides=[contrast]), bench.home)
-    assert "names" not in before["verdict"], (
+    original = declare(bench.study(overrides=[contrast]), bench.home)
+    assert "names" not in original["verdict"], (
         "studies that name nothing keep the digest of earlier versions"
     )
     leave_begun(bench, "a/s0")
     content = declare(bench.study(overrides=[contrast, f"verdict.names={names}"]), bench.home)
-    assert content["verdict"] == {**before["verdict"], "names": names}
+    assert content["verdict"] == {**original["verdict"], "names": names}
     assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
     swapped = bench.study(overrides=[contrast, f"verdict.names={names[::-1]}"])
     with pytest.raises(LabError, match=r"verdict\.names was .* cannot change"):
         declare(swapped, bench.home)
-    assert content["digest"] == lock_digest(content) != before["digest"]
-    first = Declaration.parse(before, "here")
-    second = Declaration.parse(content, "here")
-    assert identity(first) == identity(second), (
+    assert content["digest"] == lock_digest(content) != original["digest"]
+    initial = Declaration.parse(original, "here")
+    repeated = Declaration.parse(content, "here")
+    assert identity(initial) == identity(repeated), (
         "it is the same study: what replicates one replicates the other"
     )
 
 
 def test_seeds_and_arms_may_be_added_and_are_noted(bench: Bench) -> None:
-    before = begin(bench, "a/s0", "b/s0")
+    original = begin(bench, "a/s0", "b/s0")
     bench.seeds = [1, 2]
     bench.b += '\n[arm.c]\nobjective = "gspo"\nclip_low = 0.01'
     content = declare(bench.study(), bench.home)
     assert content["seeds"] == [0, 1, 2], "a seed that this start leaves out stays declared"
     assert list(content["arms"]) == ["a", "b", "c"]
     assert [edit["what"] for edit in content["edits"]] == ["seeds added: 2", "arms added: c"]
-    assert content["created"] == before["created"]
-    assert content["digest"] == lock_digest(content) != before["digest"]
-    assert content["reference_bands"] == before["reference_bands"]
+    assert content["created"] == original["created"]
+    assert content["digest"] == lock_digest(content) != original["digest"]
+    assert content["reference_bands"] == original["reference_bands"]
     assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
 
 
 def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Bench) -> None:
     home = bench.runs / "other"
-    first = declare(
+    initial = declare(
         bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home
     )
     file = "studies/count.toml"  # the fixture's path is that of this machine, and is not kept
     words = ["--set", "update.epochs=2", "--seed", "0", "--steps", "7", "--name", "other"]
-    assert first["commands"] == [[file, *words]]
+    assert initial["commands"] == [[file, *words]]
     (home / "a/s0").mkdir(parents=True)
     (home / "a/s0/journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
     same = {"steps": 7, "overrides": ["update.epochs=2"], "name": "other"}
-    assert declare(bench.study(seeds=[0], arms=["b"], **same), home) == first, (
+    assert declare(bench.study(seeds=[0], arms=["b"], **same), home) == initial, (
         "it declares nothing new"
     )
     grown = declare(bench.study(seeds=[1, 4], arms=["b", "a"], **same), home)
-    more = [
+    additions = [
         "--set",
         "update.epochs=2",
         "--seeds",
@@ -237,7 +237,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
         "--name",
         "other",
     ]
-    assert grown["commands"] == [[file, *words], [file, *more]]
+    assert grown["commands"] == [[file, *words], [file, *additions]]
     assert grown["digest"] == lock_digest(grown)
     assert reproduce(Declaration.parse(grown, "here")) == [
         "gspo-lab run studies/count.toml --set update.epochs=2 --seed 0 --steps 7 --name other",
@@ -248,7 +248,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
         "gspo-lab certify other",
         "gspo-lab report other",
     ]
-    unknown = {key: kept for key, kept in grown.items() if key != "commands"}
+    unknown = {key: backup for key, backup in grown.items() if key != "commands"}
     assert reproduce(Declaration.parse(unknown, "here")) == [
         "gspo-lab certify other",
         "gspo-lab report other",
@@ -296,14 +296,14 @@ def test_a_declaration_that_was_edited_by_hand_does_not_grow(bench: Bench) -> No
 
 
 def test_what_runs_have_begun_by_is_kept_when_the_study_grows(bench: Bench) -> None:
-    first = begin(bench, "a/s0", "b/s0")
+    initial = begin(bench, "a/s0", "b/s0")
     bench.seeds = [0, 1, 2]
     grown = declare(bench.study(), bench.home)
-    assert [lock_digest(one) for one in grown["superseded"]] == [first["digest"]]
-    assert grown["superseded"][0]["verdict"] == first["verdict"]
+    assert [lock_digest(entry) for entry in grown["superseded"]] == [initial["digest"]]
+    assert grown["superseded"][0]["verdict"] == initial["verdict"]
     bench.seeds = [0, 1, 2, 3]
-    assert [lock_digest(one) for one in declare(bench.study(), bench.home)["superseded"]] == [
-        first["digest"],
+    assert [lock_digest(entry) for entry in declare(bench.study(), bench.home)["superseded"]] == [
+        initial["digest"],
         grown["digest"],
     ]
     assert study_lock.declare(bench.study(), bench.home).digest == on_disk(bench)["digest"]

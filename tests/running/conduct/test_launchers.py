@@ -53,22 +53,22 @@ def test_a_bug_in_an_outsider_s_launcher_keeps_its_traceback_and_is_named(
 
 def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Bench) -> None:
     bench.seeds = [0]
-    _, shown = bench.finish(on="slow_queue:SlowQueue")
-    said = [line.split(" ", 1)[1] for line in shown.splitlines() if " a/s0: " in line]
-    assert said[:3] == [
+    _, screen = bench.finish(on="slow_queue:SlowQueue")
+    output = [line.split(" ", 1)[1] for line in screen.splitlines() if " a/s0: " in line]
+    assert output[:3] == [
         "a/s0: queued on node 0 of far",
         "a/s0: lost on node 0 of far",
         "a/s0: running again on node 0 of far",
     ]
-    assert said[-1] == "a/s0: finished at step 4/4"
+    assert output[-1] == "a/s0: finished at step 4/4"
     assert plan(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=3).workers == 3
 
 
 def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> None:
     bench.seeds = [0]
-    found, _ = bench.conduct(on="slow_queue:Unlucky")
-    assert found.exit_code == 1
-    (line,) = found.failures
+    result, _ = bench.conduct(on="slow_queue:Unlucky")
+    assert result.exit_code == 1
+    (line,) = result.failures
     assert line.startswith(
         "b/s0: lost at step 0/4: its launcher has given it up on node 1 of far; the same command"
         " resumes "

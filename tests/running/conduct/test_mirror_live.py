@@ -20,13 +20,13 @@ def rewards(home: Path, run: str) -> dict[int, list[float]]:
     """The rewards by their steps that whole records hold."""
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     for file in (home / "_mirror" / "tensorboard" / run).glob("*"):
         for event in LegacyEventFileLoader(str(file)).Load():
-            for one in event.summary.value:
-                if one.tag == "reward_mean":
-                    found.setdefault(event.step, []).append(one.tensor.double_val[0])
-    return found
+            for entry in event.summary.value:
+                if entry.tag == "reward_mean":
+                    result.setdefault(event.step, []).append(entry.tensor.double_val[0])
+    return result
 
 
 def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
@@ -60,9 +60,9 @@ def test_a_mirror_that_cannot_be_written_stops_no_study(bench: Bench) -> None:
     bench.launch = MIRROR
     bench.home.mkdir(parents=True)
     (bench.home / "_mirror").write_text("in the way")
-    _, shown = bench.finish()
-    assert shown.count("the mirror is behind: ") == 1
-    assert f"{bench.home / '_mirror' / 'tensorboard'}: cannot be made" in shown
+    _, output = bench.finish()
+    assert output.count("the mirror is behind: ") == 1
+    assert f"{bench.home / '_mirror' / 'tensorboard'}: cannot be made" in output
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_mirror_that_cannot_be_made_is_told_before_anything_is(
 ) -> None:
     monkeypatch.setattr(errors, "find_spec", lambda package: None)
     bench.launch = MIRROR.replace("tensorboard", name)
-    with pytest.raises(LabError) as told:
+    with pytest.raises(LabError) as refusal:
         bench.conduct()
-    assert line in str(told.value)
+    assert line in str(refusal.value)
     assert not bench.runs.exists()

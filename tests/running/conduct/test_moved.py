@@ -19,10 +19,10 @@ def test_a_moved_folder_is_one_line_and_no_run_is_finished_without_its_records(
     moved = bench.folder / "elsewhere"
     bench.runs.rename(moved)
     bench.hold_anew({})
-    said, _ = conductor.communicate(timeout=60)
-    assert conductor.returncode == 2, said
-    assert "Traceback" not in said, said
-    assert "was moved or deleted while" in said.splitlines()[-1], said
+    output, _ = conductor.communicate(timeout=60)
+    assert conductor.returncode == 2, output
+    assert "Traceback" not in output, output
+    assert "was moved or deleted while" in output.splitlines()[-1], output
     for run in ("a/s0", "b/s0"):
         assert not RunFolder(moved / "count" / run).status().finished
     bench.runs.parent.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ def test_a_held_lock_is_named_and_readers_read_what_is_there(bench: Bench) -> No
         file.write("4711 " + "here")
         file.flush()
         for words in (["show"], ["show", "count"], ["certify", "count"], ["report", "count"]):
-            said = subprocess.run(
+            output = subprocess.run(
                 [sys.executable, "-m", "gspo_lab.cli", *words, "--runs", str(bench.runs)],
                 capture_output=True,
                 text=True,
@@ -50,6 +50,6 @@ def test_a_held_lock_is_named_and_readers_read_what_is_there(bench: Bench) -> No
                 check=False,
                 cwd=bench.folder,
             )
-            assert said.returncode in (0, 1), said.stderr
-            assert "is held by process 4711 on here" in said.stderr
-            assert said.stdout
+            assert output.returncode in (0, 1), output.stderr
+            assert "is held by process 4711 on here" in output.stderr
+            assert output.stdout

@@ -57,19 +57,19 @@ def place_of(bench: Bench, run: str) -> str:
     """Where a run is at work, as its folder says."""
 
     def told() -> str | None:
-        found = latest_record(RunFolder(bench.home / run))
-        return found["place"] if found is not None and found["state"] == "running" else None
+        result = latest_record(RunFolder(bench.home / run))
+        return result["place"] if result is not None and result["state"] == "running" else None
 
     return str(until(told))
 
 
 def driver_of(conductor: "subprocess.Popen[str]") -> int:
     """The process by which a conductor speaks to Ray."""
-    asked = b"gspo_lab.running.launch.ray_driver"
+    question = b"gspo_lab.running.launch.ray_driver"
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (
-                asked in (entry / "cmdline").read_bytes()
+                question in (entry / "cmdline").read_bytes()
                 and parent_of(int(entry.name)) == conductor.pid
             ):
                 return int(entry.name)
@@ -82,20 +82,20 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     bench.hold = {"a/s0": 3, "b/s0": 3}
     conductor = bench.start(on=nodes.on)
     bench.until_held()
-    first = place_of(bench, "a/s0")
+    initial = place_of(bench, "a/s0")
     worker = bench.worker_of("a/s0")
-    nodes.lose(first.partition("Ray node ")[2].rstrip(")"), parent_of(worker), worker)
+    nodes.lose(initial.partition("Ray node ")[2].rstrip(")"), parent_of(worker), worker)
     bench.hold_anew({"a/s0": 5})  # which would let the first worker go on
     nodes.add()
     bench.until_held()
-    shown = until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
+    output = until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
     conductor.send_signal(signal.SIGINT)  # both are held
-    shown += conductor.communicate(timeout=120)[0]
-    assert conductor.returncode == 130, shown
-    assert f"a/s0: lost at step 3 on {first}" in shown
-    (retried,) = re.findall(r"a/s0: running again on (.*), retry 1", shown)
-    assert retried != first
-    assert "b/s0: stopped at step 4/8" in shown
+    output += conductor.communicate(timeout=120)[0]
+    assert conductor.returncode == 130, output
+    assert f"a/s0: lost at step 3 on {initial}" in output
+    (retried,) = re.findall(r"a/s0: running again on (.*), retry 1", output)
+    assert retried != initial
+    assert "b/s0: stopped at step 4/8" in output
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     bench.hold_anew({})
     bench.finish(on=nodes.on)
@@ -107,15 +107,15 @@ def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(
 ) -> None:
     bench.seeds = [0]
     bench.hold = {"a/s0": 1, "b/s0": 2}
-    first = bench.start(on=nodes.on)
+    initial = bench.start(on=nodes.on)
     bench.until_held()
-    first.kill()
-    first.communicate()
-    second = bench.start(on=nodes.on)
-    taken_up = until_said(second, "a/s0: started on", "b/s0: started on")
-    second.send_signal(signal.SIGINT)
-    shown, _ = second.communicate(timeout=120)
-    assert second.returncode == 130, taken_up + shown
+    initial.kill()
+    initial.communicate()
+    repeated = bench.start(on=nodes.on)
+    taken_up = until_said(repeated, "a/s0: started on", "b/s0: started on")
+    repeated.send_signal(signal.SIGINT)
+    output, _ = repeated.communicate(timeout=120)
+    assert repeated.returncode == 130, taken_up + output
     assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], (
         "one worker, whoever conducts"
     )
@@ -135,9 +135,9 @@ def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
     conductor.send_signal(signal.SIGINT)
     until_said(conductor, "stopping: ")
     conductor.send_signal(signal.SIGINT)
-    shown, _ = conductor.communicate(timeout=120)
-    assert conductor.returncode == 130, shown
-    assert "a/s0: failed at step 1/4: killed by SIGKILL" in shown
+    output, _ = conductor.communicate(timeout=120)
+    assert conductor.returncode == 130, output
+    assert "a/s0: failed at step 1/4: killed by SIGKILL" in output
     assert not alive(worker)
 
 
@@ -151,17 +151,18 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
         "RAY_gcs_rpc_server_reconnect_timeout_s", "5"
     )  # Ray's own patience with its head, a minute
     bench.seeds = [0]
-    both = [bench, Bench(bench.folder / "another")]
-    for one in both:
-        one.steps = 8
-        one.hold = {"b/s0": 3}
-    first, second = (one.start(on=nodes.on, jobs=1) for one in both)
-    for one in both:
-        one.until_held()
-    assert len({place_of(one, "b/s0") for one in both}) == 2, "both at work, each on its node"
-    names = [path.name for one in both for path in one.home.glob("b/s0/launches/*.json")]
+    pair = [bench, Bench(bench.folder / "another")]
+    for entry in pair:
+        entry.steps = 8
+        entry.hold = {"b/s0": 3}
+    first_conductor = pair[0].start(on=nodes.on, jobs=1)
+    second_conductor = pair[1].start(on=nodes.on, jobs=1)
+    for entry in pair:
+        entry.until_held()
+    assert len({place_of(entry, "b/s0") for entry in pair}) == 2, "both at work, each on its node"
+    names = [path.name for entry in pair for path in entry.home.glob("b/s0/launches/*.json")]
     assert len(set(names)) == len(names) == 4, "of each what was asked for, and what is there"
-    workers = [one.worker_of("b/s0") for one in both]
+    workers = [entry.worker_of("b/s0") for entry in pair]
     with monkeypatch.context() as patience:
         patience.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
         words = [sys.executable, "-c", FOLLOW, nodes.on, str(bench.home / "b/s0")]
@@ -171,38 +172,41 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     driver = driver_of(third)
     nodes.lose_all()
     away = f"b/s0: lost at step 3 on the Ray cluster at {nodes.address}, which does not answer"
-    until_said(first, away)
-    until_said(second, away)
+    until_said(first_conductor, away)
+    until_said(second_conductor, away)
     third.kill()
     third.communicate()
     until(lambda: not alive(driver))  # by itself: Ray would wait an hour for its head
-    second.send_signal(signal.SIGINT)
-    until_said(second, "stopping: ")
-    second.send_signal(signal.SIGINT)
-    shown, _ = second.communicate(timeout=120)
-    assert second.returncode == 130, shown
+    second_conductor.send_signal(signal.SIGINT)
+    until_said(second_conductor, "stopping: ")
+    second_conductor.send_signal(signal.SIGINT)
+    output, _ = second_conductor.communicate(timeout=120)
+    assert second_conductor.returncode == 130, output
     assert re.search(
         r"b/s0: lost at step [34]/8: its launcher has given it up on .*, which does not answer",
-        shown,
+        output,
     )
     until(lambda: not any(map(alive, workers)))  # each finishes its step, and saves
     nodes.begin_anew()
-    shown = until_said(first, "b/s0: finished at step 8/8") + first.communicate(timeout=240)[0]
-    assert first.returncode == 0, shown
-    found, shown = both[1].conduct(jobs=4, on=nodes.on)
-    assert found.exit_code == 0, shown
+    output = (
+        until_said(first_conductor, "b/s0: finished at step 8/8")
+        + first_conductor.communicate(timeout=240)[0]
+    )
+    assert first_conductor.returncode == 0, output
+    result, output = pair[1].conduct(jobs=4, on=nodes.on)
+    assert result.exit_code == 0, output
     for run in ("b/s0", "a/s1", "b/s1"):
-        assert f"{run}: queued" in shown, "three for two places"
-        assert f"on the Ray cluster at {nodes.address}" in shown
-    for one in both:
-        assert one.states_of("a/s0") == [("started", 0), ("finished", 8)], "not begun again"
-        assert one.states_of("b/s0") == [
+        assert f"{run}: queued" in output, "three for two places"
+        assert f"on the Ray cluster at {nodes.address}" in output
+    for entry in pair:
+        assert entry.states_of("a/s0") == [("started", 0), ("finished", 8)], "not begun again"
+        assert entry.states_of("b/s0") == [
             ("started", 0),
             ("stopped", 4),
             ("started", 4),
             ("finished", 8),
         ]
-        assert not list(one.home.glob("*/*/launches/*"))
+        assert not list(entry.home.glob("*/*/launches/*"))
 
 
 def test_the_records_are_those_of_local_workers_bit_for_bit(

@@ -48,9 +48,9 @@ def test_at_its_time_limit_a_run_is_requeued_and_goes_on(bench: Bench, slurm: Sl
     bench.seeds = [0]
     bench.hold = {"a/s0": 1}
     bench.launch = '[launch.slurm]\ntime = "1"\ngrace = 58\npartition = "short"'
-    _, shown = bench.finish(on="slurm")
+    _, output = bench.finish(on="slurm")
     assert re.search(
-        r"a/s0: queued at step 2 on .* \(job \d+, \w+\), requeued at its time limit", shown
+        r"a/s0: queued at step 2 on .* \(job \d+, \w+\), requeued at its time limit", output
     )
     assert bench.states_of("a/s0") == [
         ("started", 0),
@@ -91,17 +91,17 @@ def test_a_run_that_is_requeued_is_followed_and_goes_on_from_its_checkpoint(
 ) -> None:
     conductor, job = held_alone(bench)
     slurm.ask(*(URGENT if preempted else ("scontrol", "requeue", job)))
-    shown = conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 0, shown
+    output = conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 0, output
     why = r"requeued by Slurm \(scontrol requeue or preemption\)"
     # Slurm asks it to end and kills it. In between it may finish the step amid which it is held,
     # and may save its checkpoint at step 4.
     queued = re.search(
-        rf"a/s0: queued at step ([34]) on Slurm, partition main \(job \d+.*\), {why}\n", shown
+        rf"a/s0: queued at step ([34]) on Slurm, partition main \(job \d+.*\), {why}\n", output
     )
-    assert queued, shown
-    resumed = re.search(r"a/s0: resumes at step ([24])\n", shown)
-    assert resumed, shown
+    assert queued, output
+    resumed = re.search(r"a/s0: resumes at step ([24])\n", output)
+    assert resumed, output
     saved = int(resumed[1])
     starts = [entry for entry in bench.states_of("a/s0") if entry[0] != "stopped"]
     assert starts == [("started", 0), ("started", saved), ("finished", 6)]
@@ -115,10 +115,10 @@ def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(
     bench.launch = '[launch.slurm]\npartition = "polite"'
     conductor, _ = held_alone(bench)
     slurm.ask(*URGENT)
-    shown = conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 0, shown
-    assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", shown), (
-        shown
+    output = conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 0, output
+    assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", output), (
+        output
     )
     assert bench.states_of("a/s0") == [
         ("started", 0),
@@ -136,22 +136,22 @@ def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(
     bench.hold = {"a/s0": 1, "b/s0": 1}
     conductor = bench.start(on="slurm", jobs=3)
     bench.until_held()
-    shown = until_said(
+    output = until_said(
         conductor, "a/s0: started", "b/s0: started", "/s1: queued on Slurm (job "
     )  # the third
-    (queued,) = re.findall(r"(\w/s1): queued on Slurm \(", shown)
+    (queued,) = re.findall(r"(\w/s1): queued on Slurm \(", output)
     slurm.ask("scancel", job_of(bench, queued))
     slurm.ask("scancel", job_of(bench, "a/s0"))
     slurm.ask(
         "scancel", "--signal=TERM", "--batch", job_of(bench, "b/s0")
     )  # nobody's time limit is near
-    shown += conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 1, shown
+    output += conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 1, output
     was = r"its job was cancelled on .* \(job \d+.*\); the same command resumes the run"
-    assert re.search(rf"a/s0: stopped at step 1/4: {was}\n", shown), shown
-    assert re.search(rf"{queued}: stopped at step 0/4: {was}\n", shown), shown
-    assert re.search(r"b/s0: stopped at step 2/4\n", shown), shown
-    assert "requeued" not in shown
+    assert re.search(rf"a/s0: stopped at step 1/4: {was}\n", output), output
+    assert re.search(rf"{queued}: stopped at step 0/4: {was}\n", output), output
+    assert re.search(r"b/s0: stopped at step 2/4\n", output), output
+    assert "requeued" not in output
     assert bench.states_of("a/s0") == [("started", 0)]
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 2)]
     assert not (bench.home / queued / "journal.jsonl").exists()
@@ -171,14 +171,14 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     worker = bench.worker_of("a/s0")
     slurm.lose_node(worker)
     bench.hold_anew({"a/s0": 5})  # which would let the first worker go on
-    shown = until_said(conductor, "a/s0: lost at step 3 on ")
+    output = until_said(conductor, "a/s0: lost at step 3 on ")
     slurm.node()
     bench.until_held()
-    shown += until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
+    output += until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
     conductor.send_signal(signal.SIGINT)
-    shown += conductor.communicate(timeout=120)[0]
-    assert conductor.returncode == 130, shown
-    assert re.search(r"a/s0: running again on \S+ \(job \d+\), retry 1", shown)
+    output += conductor.communicate(timeout=120)[0]
+    assert conductor.returncode == 130, output
+    assert re.search(r"a/s0: running again on \S+ \(job \d+\), retry 1", output)
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (
         "a stop that stays stopped"
@@ -190,34 +190,34 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(
 ) -> None:
     bench.seeds = [0, 1]
     bench.hold = {"a/s0": 1, "b/s0": 2}
-    first = bench.start(on="slurm", jobs=3)
+    initial = bench.start(on="slurm", jobs=3)
     bench.until_held()
     until_said(
-        first, "a/s0: started", "b/s0: started", "b/s1: queued on Slurm (job "
+        initial, "a/s0: started", "b/s0: started", "b/s1: queued on Slurm (job "
     )  # two places for three
-    first.kill()
-    first.communicate()
-    for words, told in (
+    initial.kill()
+    initial.communicate()
+    for words, answer in (
         (["show", "count"], ("queued", "running", "(job ")),
         (["show"], ("2 running, 1 queued",)),
     ):
-        shown = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-m", "gspo_lab.cli", *words, "--runs", str(bench.runs)],
             capture_output=True,
             text=True,
         ).stdout
-        assert all(word in shown for word in told), shown
-    second = bench.start(on="slurm", jobs=3)
-    taken_up = until_said(second, "a/s0: started on", "b/s0: started on", "b/s1: queued")
-    second.send_signal(signal.SIGINT)
-    shown, _ = second.communicate(timeout=120)
-    assert second.returncode == 130, taken_up + shown
+        assert all(word in output for word in answer), output
+    repeated = bench.start(on="slurm", jobs=3)
+    taken_up = until_said(repeated, "a/s0: started on", "b/s0: started on", "b/s1: queued")
+    repeated.send_signal(signal.SIGINT)
+    output, _ = repeated.communicate(timeout=120)
+    assert repeated.returncode == 130, taken_up + output
     assert bench.states_of("a/s0") == [
         ("started", 0),
         ("stopped", 2),
     ], "one worker, whoever conducts"
     assert bench.states_of("b/s0") == [("started", 0), ("stopped", 3)]
-    assert "b/s1: stopped at step 0/4" in shown
+    assert "b/s1: stopped at step 0/4" in output
     assert not (bench.home / "b/s1/journal.jsonl").exists(), "out of the queue"
     bench.hold_anew({})
     bench.finish(on="slurm")
@@ -229,19 +229,19 @@ def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> N
     bench.deaf = True
     conductor = bench.start(on="slurm")
     bench.until_held()
-    shown = until_said(conductor, "a/s0: started")
+    output = until_said(conductor, "a/s0: started")
     worker = bench.worker_of("a/s0")
     slurm.end("slurmctld")
-    shown += until_said(conductor, "; squeue: Unable to contact slurm controller")
+    output += until_said(conductor, "; squeue: Unable to contact slurm controller")
     slurm.control()
-    shown += until_said(conductor, "a/s0: running again on ")
+    output += until_said(conductor, "a/s0: running again on ")
     assert alive(worker)
     conductor.send_signal(signal.SIGINT)
-    shown += until_said(conductor, "stopping: ")
+    output += until_said(conductor, "stopping: ")
     conductor.send_signal(signal.SIGINT)
-    shown += conductor.communicate(timeout=120)[0]
-    assert conductor.returncode == 130, shown
-    assert re.search(r"a/s0: failed at step \d/4: killed by SIGKILL", shown)
+    output += conductor.communicate(timeout=120)[0]
+    assert conductor.returncode == 130, output
+    assert re.search(r"a/s0: failed at step \d/4: killed by SIGKILL", output)
     until(lambda: not alive(worker))
 
 
@@ -261,25 +261,25 @@ def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_loc
     until(
         lambda: len(list(bench.folder.glob("held-[0-9]*"))) == 2
     )  # amid the second of three steps
-    shown = until_said(conductor, "grpo/s0: started", "gspo/s0: started")
+    output = until_said(conductor, "grpo/s0: started", "gspo/s0: started")
     conductor.send_signal(signal.SIGINT)
-    shown += until_said(conductor, "stopping: ")
+    output += until_said(conductor, "stopping: ")
     hold.unlink()
-    shown += conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 130, shown
-    assert "grpo/s0: stopped at step 2/3" in shown
-    assert "gspo/s0: stopped at step 2/3" in shown
+    output += conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 130, output
+    assert "grpo/s0: stopped at step 2/3" in output
+    assert "gspo/s0: stopped at step 2/3" in output
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (
         "a stop that stays stopped"
     )
 
-    there = recorded(bench.folder, "slurm")
-    for arm, records in there.items():
-        states = [(one["state"], one["step"]) for one in records if one["kind"] == "status"]
+    remote = recorded(bench.folder, "slurm")
+    for arm, records in remote.items():
+        states = [(entry["state"], entry["step"]) for entry in records if entry["kind"] == "status"]
         assert states == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 3)]
-        told = [one for one in there[arm] if one["kind"] != "status"]
-        undisturbed = [one for one in here[arm] if one["kind"] != "status"]
-        assert told == undisturbed
+        disturbed = [entry for entry in remote[arm] if entry["kind"] != "status"]
+        undisturbed = [entry for entry in here[arm] if entry["kind"] != "status"]
+        assert disturbed == undisturbed
 
 
 def test_what_sbatch_refuses_is_refused_before_anything_is_done(

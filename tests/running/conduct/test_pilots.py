@@ -29,22 +29,22 @@ HIGH = math.exp(BOUND) - 1
 
 
 def objective(bench: Bench, run: str) -> dict[str, float]:
-    found: dict[str, float] = json.loads((bench.home / run / "run.json").read_text())["settings"][
+    result: dict[str, float] = json.loads((bench.home / run / "run.json").read_text())["settings"][
         "objective"
     ]
-    return found
+    return result
 
 
 def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(bench: Bench) -> None:
     bench.seeds = [3]
     bench.b = 'clip = "calibrated"'
     bench.fail = {"b/s3": "crash"}
-    found, shown = bench.conduct()
-    assert found.exit_code == 1
-    assert "pilot b: finished at step 6/6" in shown
-    assert "arm b: calibrated clip range 0.0421 / 0.0439, frozen" in shown
-    first = objective(bench, "b/s3")
-    assert (first["clip"], first["clip_low"], first["clip_high"]) == (
+    result, output = bench.conduct()
+    assert result.exit_code == 1
+    assert "pilot b: finished at step 6/6" in output
+    assert "arm b: calibrated clip range 0.0421 / 0.0439, frozen" in output
+    initial = objective(bench, "b/s3")
+    assert (initial["clip"], initial["clip_low"], initial["clip_high"]) == (
         "calibrated",
         pytest.approx(LOW),
         pytest.approx(HIGH),
@@ -60,21 +60,21 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
     assert (settings["objective"]["clip_low"], settings["objective"]["clip_high"]) == (3e-4, 4e-4)
     assert (settings["steps"], settings["bench"]) == (6, [])
 
-    kept = (bench.home / "bands.json").rename(
+    backup = (bench.home / "bands.json").rename(
         bench.folder / "bands.json"
     )  # a begun run's stands in study.json
     bench.fail = {}
-    found, shown = bench.conduct()
-    assert (found.exit_code, "pilot b" in shown) == (0, False)
-    assert objective(bench, "b/s3") == first
+    result, output = bench.conduct()
+    assert (result.exit_code, "pilot b" in output) == (0, False)
+    assert objective(bench, "b/s3") == initial
     bench.b = 'clip = "calibrated"\nclip_target = 0.3'
     with pytest.raises(LabError, match=r"objective\.clip_target"):
         bench.conduct()
 
-    kept.rename(bench.home / "bands.json")
+    backup.rename(bench.home / "bands.json")
     for arm in "ab":  # as if neither had begun: now other settings have a pilot of their own
         shutil.rmtree(bench.home / arm)
-    found, _ = bench.finish()
+    result, _ = bench.finish()
     assert objective(bench, "b/s3")["clip_high"] == pytest.approx(math.exp(0.035) - 1)
 
 
@@ -82,9 +82,9 @@ def test_a_failing_pilot_ends_the_study_before_its_first_step(bench: Bench) -> N
     bench.seeds = [3]
     bench.b = 'clip = "calibrated"'
     bench.fail = {"b/s1000003": "lab"}
-    found, _ = bench.conduct()
-    assert found.exit_code == 2
-    assert "buy gloves" in found.failures[0]
+    result, _ = bench.conduct()
+    assert result.exit_code == 2
+    assert "buy gloves" in result.failures[0]
     assert not (bench.home / "a/s3").exists()
 
 
@@ -95,39 +95,43 @@ def test_a_rule_is_advised_on_an_arm_that_clips_by_it(tmp_path: Path) -> None:
         f'question = "Which?"\nmodel = "tiny-qwen3"\ntask = "addition"\nsteps = 2\n{arms}'
     )
     study = load_study(path)
-    told = [arm_of(study, rule, None).settings.objective for rule in ("grpo", "gspo")]
-    assert [(one.preset, one.policy_loss) for one in told] == [("grpo", "clip"), ("gspo", "clip")]
+    objectives = [arm_of(study, rule, None).settings.objective for rule in ("grpo", "gspo")]
+    assert [(entry.preset, entry.policy_loss) for entry in objectives] == [
+        ("grpo", "clip"),
+        ("gspo", "clip"),
+    ]
 
 
 def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     bench.a = "clip_high = 0.5\nkl_coef = 0.01\nupdate.learning_rate = 2e-6"
     console = Console(file=io.StringIO(), width=200)
-    found = advise(bench.study(), bench.runs, console=console, live=False)
-    assert [one.rule for one in found] == ["grpo", "gspo"]
-    for one in found:
-        assert (one.clip_low, one.clip_high) == pytest.approx((LOW, HIGH))
-        assert one.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
-        assert one.holds
-    assert [one.clipped_published for one in found] == [
+    result = advise(bench.study(), bench.runs, console=console, live=False)
+    assert [entry.rule for entry in result] == ["grpo", "gspo"]
+    for entry in result:
+        assert (entry.clip_low, entry.clip_high) == pytest.approx((LOW, HIGH))
+        assert entry.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
+        assert entry.holds
+    assert [entry.clipped_published for entry in result] == [
         0,
         1,
     ]  # .05 lies within .2, and .001 beyond 3e-4
-    grpo, gspo = (tomllib.loads(one.toml())["arm"][one.rule] for one in found)
+    grpo = tomllib.loads(result[0].toml())["arm"]["grpo"]
+    gspo = tomllib.loads(result[1].toml())["arm"]["gspo"]
     assert (grpo.pop("clip_low"), grpo.pop("clip_high")) == pytest.approx((LOW, HIGH), rel=1e-3)
     assert grpo == {"objective": "grpo", "kl_coef": 0.01, "update": {"learning_rate": 2e-6}}
     assert gspo.keys() == {"objective", "clip_low", "clip_high"}
     pilots = {path.parent.parent.name for path in (bench.home / "_advice").glob("*/s*/run.json")}
-    assert pilots == {f"{rule}-{number}" for rule in ("grpo", "gspo") for number in (0, 1)}
-    console = Console(file=(shown := io.StringIO()), width=200)
-    assert advise(bench.study(), bench.runs, console=console, live=False) == found
-    assert "started" not in shown.getvalue(), "finished pilots are not run again"
+    assert pilots == {"grpo-0", "grpo-1", "gspo-0", "gspo-1"}
+    console = Console(file=(output := io.StringIO()), width=200)
+    assert advise(bench.study(), bench.runs, console=console, live=False) == result
+    assert "started" not in output.getvalue(), "finished pilots are not run again"
 
 
 def test_another_share_another_range(bench: Bench) -> None:
-    found = advise(
+    result = advise(
         bench.study(), bench.runs, share=0.3, console=Console(file=io.StringIO()), live=False
     )
-    assert [one.clip_high for one in found] == pytest.approx([math.exp(0.035) - 1] * 2)
+    assert [entry.clip_high for entry in result] == pytest.approx([math.exp(0.035) - 1] * 2)
 
 
 def test_a_failing_pilot_is_told(bench: Bench) -> None:
@@ -171,10 +175,10 @@ def pairs() -> Iterator[str]:
     """`ab=`, where `a` is right; demonstrations show `b` every other time, so that a coin is
     learnt.
     """
-    for number, (first, last) in enumerate(permutations("abcdefghijklmnopqrstuvwxyz", 2)):
-        shown = last if number % 2 else first
+    for number, (initial, last) in enumerate(permutations("abcdefghijklmnopqrstuvwxyz", 2)):
+        output = last if number % 2 else initial
         yield json.dumps(
-            {"prompt": f"{first}{last}=", "reference": first, "demonstration": f"{shown}\n"}
+            {"prompt": f"{initial}{last}=", "reference": initial, "demonstration": f"{output}\n"}
         )
 
 
@@ -198,9 +202,9 @@ def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) 
         "--advise",
         "--json",
     ]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*line, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    for one in json.loads(done.stdout)["rules"]:
-        assert one["wanted"] / 1.5 <= one["clipped"] <= one["wanted"] * 1.5, one
+    assert completed.returncode == 0, completed.stderr
+    for entry in json.loads(completed.stdout)["rules"]:
+        assert entry["wanted"] / 1.5 <= entry["clipped"] <= entry["wanted"] * 1.5, entry

@@ -30,24 +30,28 @@ def kept(study: Study, runs: Path) -> Declaration:
 
 
 def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
-    first = Declaration.parse(json.loads((runs / "toy" / "study.json").read_text()), "toy")
-    wanted = replication("toy", runs)
-    assert (wanted.study.name, wanted.study.seeds, wanted.begun) == ("toy-r1", (3, 4, 5), False)
-    declared = kept(wanted.study, runs)
-    assert identity(declared) == identity(first)
-    assert (declared.replicates.name, declared.replicates.content) == ("toy", identity(first))
+    initial = Declaration.parse(json.loads((runs / "toy" / "study.json").read_text()), "toy")
+    expected = replication("toy", runs)
+    assert (expected.study.name, expected.study.seeds, expected.begun) == (
+        "toy-r1",
+        (3, 4, 5),
+        False,
+    )
+    declared = kept(expected.study, runs)
+    assert identity(declared) == identity(initial)
+    assert (declared.replicates.name, declared.replicates.content) == ("toy", identity(initial))
     assert declared.digest == declared.content_digest
-    assert (declared.verdict, declared.question) == (first.verdict, first.question)
+    assert (declared.verdict, declared.question) == (initial.verdict, initial.question)
     locked = json.loads((runs / "toy-r1" / "study.json").read_text())
     changed = Declaration.parse(
         locked | {"replicates": locked["replicates"] | {"name": "another"}}, "toy-r1"
     )
     assert changed.digest != changed.content_digest, "the link is locked"
-    one = wanted.study.runs()[0]
+    entry = expected.study.runs()[0]
     other = replication("toy", runs, another=True).study.runs()[0]
-    assert start_folder(one, runs) != start_folder(other, runs)
-    assert "toy again on seeds 3, 4, 5" in wanted.lines[0]
-    assert "one of its own" in wanted.lines[1]
+    assert start_folder(entry, runs) != start_folder(other, runs)
+    assert "toy again on seeds 3, 4, 5" in expected.lines[0]
+    assert "one of its own" in expected.lines[1]
 
 
 def test_an_unfinished_replication_is_gone_on_with_and_another_counts_on(runs: Path) -> None:

@@ -34,7 +34,8 @@ def looked(bench: Bench) -> Bench:
 
 def begun(bench: Bench) -> list[str]:
     return sorted(
-        str(one.parent.relative_to(bench.home)) for one in bench.home.glob("[ab]/s*/journal.jsonl")
+        str(entry.parent.relative_to(bench.home))
+        for entry in bench.home.glob("[ab]/s*/journal.jsonl")
     )
 
 
@@ -46,15 +47,15 @@ def decision(runs: Path) -> Decision:
 def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_it(
     looked: Bench,
 ) -> None:
-    found, shown = looked.conduct()
-    first = [f"{arm}/s{seed}" for arm in "ab" for seed in range(3)]
-    assert begun(looked) == first
-    assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in shown
-    assert found.exit_code == 0
-    assert "b is better than a" in found.verdict_text
-    assert "Resolved at the declared look after 3 of 5 seeds." in found.verdict_text
-    again, shown = looked.conduct()
-    assert (begun(looked), again.exit_code, "resolved at the look" in shown) == (first, 0, True)
+    result, output = looked.conduct()
+    initial = ["a/s0", "a/s1", "a/s2", "b/s0", "b/s1", "b/s2"]
+    assert begun(looked) == initial
+    assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in output
+    assert result.exit_code == 0
+    assert "b is better than a" in result.verdict_text
+    assert "Resolved at the declared look after 3 of 5 seeds." in result.verdict_text
+    again, output = looked.conduct()
+    assert (begun(looked), again.exit_code, "resolved at the look" in output) == (initial, 0, True)
     looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
     with pytest.raises(LabError, match=r"other settings \(verdict.looks"):
         looked.conduct()
@@ -63,17 +64,17 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
 def test_later_seeds_wait_for_a_look_that_lacks_runs_or_resolves_nothing(looked: Bench) -> None:
     looked.right = NEAR
     looked.fail = {"b/s1": "lab"}
-    found, shown = looked.conduct()
+    result, output = looked.conduct()
     assert [name for name in begun(looked) if name.endswith(("s3", "s4"))] == []
     assert (
         "the look after 3 seeds cannot be taken yet (b seed 1 failed); later seeds wait for it"
-        in shown
+        in output
     )
-    assert found.exit_code == 2
+    assert result.exit_code == 2
     looked.fail = {}
-    found, shown = looked.conduct()
-    assert (found.exit_code, len(begun(looked))) == (0, 10)
-    assert "resolved at the look" not in shown
+    result, output = looked.conduct()
+    assert (result.exit_code, len(begun(looked))) == (0, 10)
+    assert "resolved at the look" not in output
     assert decision(looked.runs).seeds == (0, 1, 2, 3, 4)
 
 
@@ -82,15 +83,15 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     bench.steps = 2
     bench.right = FAR
     bench.conduct()
-    before = decision(bench.runs).verdicts["b"]
+    original = decision(bench.runs).verdicts["b"]
     # Two more pairs that turn the sign: were they counted, nothing would be resolved.
     bench.seeds = [0, 1, 2, 3, 4]
     bench.right = {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
-    found, shown = bench.conduct()
-    assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in shown
-    after = decision(bench.runs)
+    result, output = bench.conduct()
+    assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in output
+    changed = decision(bench.runs)
     assert len(begun(bench)) == 10
-    assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))
-    described = sentences(after.described)
+    assert (changed.seeds, sentence(changed.verdicts["b"])) == ((0, 1, 2), sentence(original))
+    described = sentences(changed.described)
     assert described[0] == "Not counted: 2 pairs of other seeds (3, 4), b − a −0.850."
-    assert described[0] in found.verdict_text
+    assert described[0] in result.verdict_text

@@ -76,8 +76,8 @@ def done(starts: Path, tmp_path_factory: pytest.TempPathFactory) -> "Done":
 
 
 def study(bench: Bench, name: str = "count") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((bench.runs / name / "study.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((bench.runs / name / "study.json").read_text())
+    return result
 
 
 def came_to(bench: Bench) -> dict[str, int]:
@@ -88,10 +88,10 @@ def came_to(bench: Bench) -> dict[str, int]:
 
 
 def rate(bench: Bench, run: str) -> float:
-    found = json.loads((bench.home / run / "run.json").read_text())["settings"]["update"][
+    result = json.loads((bench.home / run / "run.json").read_text())["settings"]["update"][
         "learning_rate"
     ]
-    return float(found)
+    return float(result)
 
 
 def certificate(bench: Bench) -> Certificate:
@@ -103,19 +103,19 @@ Done = tuple[Bench, StudyOutcome, str]
 
 
 def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: Done) -> None:
-    tuned, found, shown = done
-    assert found.exit_code == 0
+    tuned, result, output = done
+    assert result.exit_code == 0
     # a: .3 and .2 lead; b: 2e-5 and 4e-5 are equal, the others too: the declared 1e-4 is nearer to
     # 4e-5.
     reached = {"1e-05": 2, "2e-05": 4, "4e-05": 4, "0.0002": 2}
     assert came_to(tuned) == {
         f"{arm}@{rate}": steps for arm in "ab" for rate, steps in reached.items()
     }
-    assert "count: trials, round 1 of 2, to step 2, 16 to do" in shown
-    assert "count: trials, round 2 of 2, to step 4, 8 to do" in shown
+    assert "count: trials, round 1 of 2, to step 2, 16 to do" in output
+    assert "count: trials, round 2 of 2, to step 4, 8 to do" in output
     assert (
         "chosen on trials, and locked: a update.learning_rate = 2e-05; b update.learning_rate ="
-        " 4e-05" in shown
+        " 4e-05" in output
     )
     assert {rate(tuned, f"a/s{seed}") for seed in range(3)} == {2e-5}
     assert {rate(tuned, f"b/s{seed}") for seed in range(3)} == {4e-5}
@@ -129,7 +129,7 @@ def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: 
         ("started", 2),
     ]
 
-    assert all(arm.runs == 3 for arm in found.arms)
+    assert all(arm.runs == 3 for arm in result.arms)
     matched = certificate(tuned)
     assert (matched.ok, matched.tuning.state) == (True, "differs as declared")
     # (4 x 2 + 2 x 2) steps on two seeds.
@@ -143,20 +143,20 @@ def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
     tuned = done[0]
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials = Source(evidence, TRIALS)
-        own = Source(evidence, "count")
+        source = Source(evidence, "count")
         assert len(runs_of(trials)) == 16
         assert decided_sentences(decision(trials)) == [
             "No verdict: these are the trials on which the arms of count chose."
         ]
         assert decision(trials).verdicts == {}
-        assert {run.seed for run in runs_of(own)} == {0, 1, 2}
-    before = study(tuned), study(tuned, TRIALS)
-    found, shown = tuned.conduct()
-    assert (found.exit_code, "round" in shown) == (
+        assert {run.seed for run in runs_of(source)} == {0, 1, 2}
+    original = study(tuned), study(tuned, TRIALS)
+    result, output = tuned.conduct()
+    assert (result.exit_code, "round" in output) == (
         0,
         False,
     ), "the same command trains no trial again"
-    assert (study(tuned), study(tuned, TRIALS)) == before
+    assert (study(tuned), study(tuned, TRIALS)) == original
 
 
 def test_a_benchmark_is_asked_at_every_rounds_end(tuned: Bench) -> None:
@@ -165,10 +165,12 @@ def test_a_benchmark_is_asked_at_every_rounds_end(tuned: Bench) -> None:
     tuned.conduct()
     assert study(tuned)["tune"]["chosen"] == {"a": 0, "b": 0}
     assert study(tuned)["tune"]["metric"] == "sums"
-    asked = {
-        one["step"] for one in tuned.journal(f"../{TRIALS}/a@1e-05/s100") if one["kind"] == "answer"
+    question = {
+        entry["step"]
+        for entry in tuned.journal(f"../{TRIALS}/a@1e-05/s100")
+        if entry["kind"] == "answer"
     }
-    assert asked == {0, 2, 4}
+    assert question == {0, 2, 4}
 
 
 def test_a_kill_amid_the_trials_changes_no_choice(tuned: Bench) -> None:
@@ -189,11 +191,11 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     tuned: Bench,
 ) -> None:
     tuned.fail = {"a@2e-05/s101": "lab"}
-    found, _ = tuned.conduct()
-    assert found.exit_code == 2
+    result, _ = tuned.conduct()
+    assert result.exit_code == 2
     assert not (tuned.home / "a").exists()
     tuned.fail = {"a@2e-05/s101": "crash"}  # at its third step, in the second round
-    found, _ = tuned.finish()
+    result, _ = tuned.finish()
     assert study(tuned)["tune"]["chosen"] == {"a": 2, "b": 2}
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials = trials_of(Source(evidence, "count"))
@@ -221,7 +223,7 @@ def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: B
         tuned.conduct()
     tuned.verdict = TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
     tuned.finish(fresh=True)
-    assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == [
+    assert sorted(entry.name for entry in (tuned.runs / "_archive").iterdir()) == [
         "count-1",
         "count-trials-1",
     ]
@@ -233,8 +235,8 @@ def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_pat
     path = runs / TRIALS / "a@1e-05/s100/journal.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     with Evidence.open(runs / "lab.db", runs) as evidence:
-        found = verify_record(evidence, study_certificate(Source(evidence, "count")), {})
-    (journals,) = [check for _, check in found.of("journals")]
+        result = verify_record(evidence, study_certificate(Source(evidence, "count")), {})
+    (journals,) = [check for _, check in result.of("journals")]
     assert journals.state == "differs undeclared"
     assert f"{TRIALS}/a@1e-05/s100: its journal is not what the arms chose on" in journals.detail
     edited = study(done[0])
@@ -242,10 +244,10 @@ def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_pat
     (runs / "count/study.json").write_text(json.dumps(edited))
     ingest(runs)
     with Evidence.open(runs / "lab.db", runs) as evidence:
-        found = study_certificate(Source(evidence, "count"))
-    assert (found.ok, found.tuning.state) == (False, "differs undeclared")
-    assert "by its trials' records a would choose 2e-05" in found.tuning.detail
-    assert "a was not given what it chose" in found.tuning.detail
+        result = study_certificate(Source(evidence, "count"))
+    assert (result.ok, result.tuning.state) == (False, "differs undeclared")
+    assert "by its trials' records a would choose 2e-05" in result.tuning.detail
+    assert "a was not given what it chose" in result.tuning.detail
 
 
 def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(
@@ -254,8 +256,8 @@ def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(
     bench = done[0]
     runs = tmp_path / "runs"
     shutil.copytree(bench.runs, runs)
-    for wanted in ("count", str(bench.toml)):
-        again = replication(wanted, runs).study
+    for expected in ("count", str(bench.toml)):
+        again = replication(expected, runs).study
         assert again.seeds == (102, 103, 104)
         assert again.tune.chosen == {"a": 1, "b": 2}
         assert again.arms["a"].settings.update.learning_rate == 2e-5

@@ -42,13 +42,13 @@ def left(runs: Path) -> dict[str, list[dict[str, Any]]]:
     workers are left out, who are more where one was killed."""
     out = {}
     for home in (runs / "tiny", runs / "tiny-trials"):
-        for one in run_folders(home):
-            kept = [timeless(record) for record in one.records() if record["kind"] != "status"]
+        for entry in run_folders(home):
+            backup = [timeless(record) for record in entry.records() if record["kind"] != "status"]
             weights = [
                 hashlib.sha256(path.read_bytes()).hexdigest()
-                for path in one.final.glob("*.safetensors")
+                for path in entry.final.glob("*.safetensors")
             ]
-            out[one.path.relative_to(runs).as_posix()] = [*kept, {"weights": weights}]
+            out[entry.path.relative_to(runs).as_posix()] = [*backup, {"weights": weights}]
     return out
 
 
@@ -56,9 +56,9 @@ def left(runs: Path) -> dict[str, list[dict[str, Any]]]:
 def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(
     bench: Bench, tmp_path: Path
 ) -> None:
-    whole = study(tmp_path / "whole")
-    found, shown = conducted(whole, tmp_path / "whole" / "runs", jobs=2)
-    assert found.exit_code == 0, shown
+    complete = study(tmp_path / "whole")
+    result, output = conducted(complete, tmp_path / "whole" / "runs", jobs=2)
+    assert result.exit_code == 0, output
 
     cut = tmp_path / "cut"
     study(cut)
@@ -81,22 +81,22 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(
     conductor.kill()
     conductor.communicate()
     (cut / "hold").unlink()
-    found, shown = conducted(study(cut), cut / "runs", jobs=2)
-    assert found.exit_code == 0, shown
+    result, output = conducted(study(cut), cut / "runs", jobs=2)
+    assert result.exit_code == 0, output
 
     assert left(cut / "runs") == left(tmp_path / "whole" / "runs")
     declared = [
-        json.loads((tmp_path / one / "runs/tiny/study.json").read_text())
-        for one in ("whole", "cut")
+        json.loads((tmp_path / entry / "runs/tiny/study.json").read_text())
+        for entry in ("whole", "cut")
     ]
     assert declared[0]["tune"]["chosen"] == declared[1]["tune"]["chosen"]
     with Evidence.open(cut / "runs/lab.db", cut / "runs") as evidence:
-        one = Source(evidence, "tiny")
-        certificate = verify_record(evidence, study_certificate(one), {})
+        entry = Source(evidence, "tiny")
+        certificate = verify_record(evidence, study_certificate(entry), {})
         assert certificate.ok, certificate.lines()
         assert (
             "3 trials (3 candidates x 1 seed, 10 steps in all)" in certificate.tuning.detail
         )  # 3 to step 2, 2 on to 4
-        page = render([one])
+        page = render([entry])
     assert "m-tuning-grpo" in page.html
     assert json.loads(page.json)

@@ -63,19 +63,19 @@ def test_what_a_worker_takes_back_counts_no_more(bench: Bench, folder: RunFolder
 def test_a_first_step_without_a_correct_answer_and_what_was_not_graded_are_seen(
     bench: Bench, tmp_path: Path
 ) -> None:
-    seen = {}
+    observed = {}
     for place, share in enumerate((0.0, 0.25, None)):
         folder = RunFolder(tmp_path / f"gspo/s{place}")
         folder.path.mkdir(parents=True)
         watch = watch_of(bench, folder)
-        first = replace(
+        initial = replace(
             rewarded(0), correct_responses=share, responses=256, grader_errors=64, dropped_groups=32
         )
-        write(folder, first, replace(rewarded(1), correct_responses=1))
+        write(folder, initial, replace(rewarded(1), correct_responses=1))
         watch.look(1.0)
-        seen[share] = watch.progress.none_correct
+        observed[share] = watch.progress.none_correct
         assert watch.progress.grader_errors == 64 / (256 + 32 * 2), "with the dropped groups"
-    assert seen == {0.0: True, 0.25: False, None: False}, "what is not recorded is not 0"
+    assert observed == {0.0: True, 0.25: False, None: False}, "what is not recorded is not 0"
 
 
 def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder) -> None:

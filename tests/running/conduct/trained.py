@@ -76,7 +76,7 @@ file `hold`.
 def tiny(folder: Path) -> Path:
     """The study, as a file."""
     (folder / "patient.py").write_text(GRADER)
-    for name, first, count in (("train", 0, 12), ("held-out", 12, 4)):
+    for name, initial, count in (("train", 0, 12), ("held-out", 12, 4)):
         sums = [
             {
                 "id": f"{name}-{i}",
@@ -84,7 +84,7 @@ def tiny(folder: Path) -> Path:
                 "reference": "",
                 "demonstration": str(2 * i),
             }
-            for i in range(first, first + count)
+            for i in range(initial, initial + count)
         ]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, sums)))
     toml = folder / "tiny.toml"
@@ -97,13 +97,13 @@ def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
     the states, and the weights."""
     study = load_study(tiny(folder))
     runs = folder / on.partition(":")[0]
-    found, shown = conducted(study, runs, on=on)
-    assert found.exit_code == 0, shown
+    result, output = conducted(study, runs, on=on)
+    assert result.exit_code == 0, output
     out = {}
-    for one in run_folders(runs / "tiny"):
-        (weights,) = one.final.glob("*.safetensors")
+    for entry in run_folders(runs / "tiny"):
+        (weights,) = entry.final.glob("*.safetensors")
         digest = {"kind": "weights", "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
-        out[one.path.parent.name] = [*(timeless(record) for record in one.records()), digest]
+        out[entry.path.parent.name] = [*(timeless(record) for record in entry.records()), digest]
     return out
 
 

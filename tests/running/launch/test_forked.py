@@ -114,8 +114,8 @@ def without_times(folder: RunFolder) -> list[dict[str, Any]]:
     """What a run recorded, but for times and the journal's own chain."""
     records = folder.records("step", "update", "answer")
     return [
-        {key: value for key, value in one.items() if not is_time(key) and key != "chain"}
-        for one in records
+        {key: value for key, value in entry.items() if not is_time(key) and key != "chain"}
+        for entry in records
     ]
 
 
@@ -190,16 +190,16 @@ def test_nothing_is_left_when_the_conductor_is_killed(patient: RunFolder) -> Non
 
 def test_a_server_with_a_second_thread_starts_commands_instead_of_forks(tmp_path: Path) -> None:
     enough = threading.Event()
-    second = threading.Thread(target=enough.wait)
-    second.start()
+    repeated = threading.Thread(target=enough.wait)
+    repeated.start()
     assert not forkserver.alone()
     enough.set()
-    second.join()
-    before = dict(os.environ)
+    repeated.join()
+    original = dict(os.environ)
     _, status = os.waitpid(forkserver.spawn(tmp_path), 0)
     assert os.waitstatus_to_exitcode(status) == Exit.REFUSED, "no run.json there"
-    assert dict(os.environ) == before
-    assert CONDUCTOR not in before
+    assert dict(os.environ) == original
+    assert CONDUCTOR not in original
 
 
 @pytest.mark.slow

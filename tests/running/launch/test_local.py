@@ -28,15 +28,15 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_slot_per_core_with_one_thread_each() -> None:
-    found = LocalPool().slots("cpu")
-    assert len(found) == cores() <= len(os.sched_getaffinity(0))
-    for slot in found:
+    result = LocalPool().slots("cpu")
+    assert len(result) == cores() <= len(os.sched_getaffinity(0))
+    for slot in result:
         assert slot.environment["OMP_NUM_THREADS"] == slot.environment["MKL_NUM_THREADS"] == "1"
         assert slot.environment["CUDA_VISIBLE_DEVICES"] == "", (
             "a CPU run must not find a GPU by itself"
         )
-        assert slot.environment == found[0].environment
-    assert len({slot.name for slot in found}) == len(found)
+        assert slot.environment == result[0].environment
+    assert len({slot.name for slot in result}) == len(result)
 
 
 @pytest.mark.parametrize(

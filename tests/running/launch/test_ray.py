@@ -25,9 +25,9 @@ def test_without_the_package_the_extra_is_named() -> None:
 
 @installed
 def test_an_address_that_is_none_or_closed_is_refused_at_once() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
-        address = "{}:{}".format(*taken.getsockname())
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        address = "{}:{}".format(*used.getsockname())
         with pytest.raises(LabError, match=f"nobody listens at {address}: start Ray there"):
             make_launcher(f"ray:{address}").slots("cpu")
     for address in ("ray://127.0.0.1:10001", "127.0.0.1", "here:there"):
@@ -39,15 +39,15 @@ def test_the_address_of_a_cluster_that_has_gone_is_named(tmp_path: Path) -> None
     """Ray's own file outlives its cluster, and Ray would wait for that in silence."""
     recorded = tmp_path / "ray_current_cluster"
     probe_recorded(recorded)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = "{}:{}".format(*taken.getsockname())
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*used.getsockname())
         recorded.write_text(f"{address}\n")
         with pytest.raises(
             LabError, match=f"nobody listens at {address}, which {recorded} names: delete that file"
         ):
             probe_recorded(recorded)
-        taken.listen()
+        used.listen()
         probe_recorded(recorded)
 
 

@@ -98,21 +98,21 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(
     tmp_path: Path,
 ) -> None:
     launch = asked(tmp_path)
-    there = KeeperStatus(State.RUNNING, "node 7")
+    remote = KeeperStatus(State.RUNNING, "node 7")
     waits = KeeperStatus(State.QUEUED, "the queue")
-    process = follow(launch, Silent(waits, there, waits, there))
+    process = follow(launch, Silent(waits, remote, waits, remote))
     launch.begin()
-    seen = [f"{process.state} {process.place}"]
-    while len(seen) < 4:
+    observed = [f"{process.state} {process.place}"]
+    while len(observed) < 4:
         assert process.poll() is None
-        told = f"{process.state} {process.place}"
+        shown_state = f"{process.state} {process.place}"
         record = latest_record(launch.folder)
-        assert f"{record['state']} {record['place']}" == told, "for who asks later"
-        if told != seen[-1]:
-            seen.append(told)
-            if told.startswith("lost"):
+        assert f"{record['state']} {record['place']}" == shown_state, "for who asks later"
+        if shown_state != observed[-1]:
+            observed.append(shown_state)
+            if shown_state.startswith("lost"):
                 launch.begin()
-    assert seen == [
+    assert observed == [
         "queued the queue",
         "running node 7",
         "lost the queue",

@@ -50,14 +50,14 @@ def study(folder: Path, values: str) -> Study:
 
 
 def test_an_engine_is_not_given_candidates_that_it_would_ignore(tmp_path: Path) -> None:
-    found = study(tmp_path, 'objective.aggregation = ["seq-mean-token-mean", "token-mean"]')
+    result = study(tmp_path, 'objective.aggregation = ["seq-mean-token-mean", "token-mean"]')
     with pytest.raises(LabError) as caught:
-        check(found)
+        check(result)
     assert str(caught.value).startswith(
         "arm.mean@token-mean: the engine 'narrow.py:Narrow' would ignore objective.aggregation ="
         " 'token-mean'"
     )
-    chosen = tuned(found, found.tune.model_copy(update={"chosen": {"mean": 0, "one-out": 0}}))
+    chosen = tuned(result, result.tune.model_copy(update={"chosen": {"mean": 0, "one-out": 0}}))
     assert list(trained_arms(chosen)) == list(chosen.arms.values())
     check(chosen)
 
@@ -65,17 +65,17 @@ def test_an_engine_is_not_given_candidates_that_it_would_ignore(tmp_path: Path) 
 def test_an_arm_s_mistake_is_told_of_the_arm_and_a_model_is_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    question = []
 
     def counted(model: str, rank: int) -> None:
-        asked.append((model, rank))
+        question.append((model, rank))
         check_rank(model, rank)
 
     monkeypatch.setattr("gspo_lab.running.plan.preflight.check_rank", counted)
     check(study(tmp_path, "update.learning_rate = [1e-4, 2e-4, 4e-4, 8e-4]"))
-    assert asked == [("tiny-qwen3", 0)]
+    assert question == [("tiny-qwen3", 0)]
     with pytest.raises(LabError, match=r"update\.lora_rank = 999: the layers of 'tiny-qwen3' are"):
         check(study(tmp_path, "update.lora_rank = [8, 999]"))
-    wrong = study(tmp_path, "update.learning_rate = [1e-4, 2e-4]\n[rollout]\ntemperature = 0.5")
+    faults = study(tmp_path, "update.learning_rate = [1e-4, 2e-4]\n[rollout]\ntemperature = 0.5")
     with pytest.raises(LabError, match=r"^arm\.mean: .* would ignore rollout\.temperature = 0\.5"):
-        check(wrong)
+        check(faults)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
@@ -44,18 +43,18 @@ def toy(tmp_path: Path) -> Study:
 
 
 def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) -> None:
-    found = detectable(toy, tmp_path, 0.01)
+    result = detectable(toy, tmp_path, 0.01)
     # sd .01 is half the margin of .02: factor 1.68 at n = 5, and 2 sd need 5 seeds either way.
-    assert found.effect == pytest.approx(0.0168, abs=1e-4)
-    assert (found.seeds_for_margin, found.seeds_for_equivalence) == (5, 5)
-    assert (found.effect_range, found.answers_sd, found.with_more_answers) == (None, None, None)
-    assert "5 seeds would find the margin of 0.02, 5 would show equivalence" in found.line()
-    assert found.line().endswith("no stored answers tell what asking alone varies")
+    assert result.effect == pytest.approx(0.0168, abs=1e-4)
+    assert (result.seeds_for_margin, result.seeds_for_equivalence) == (5, 5)
+    assert (result.effect_range, result.answers_sd, result.with_more_answers) == (None, None, None)
+    assert "5 seeds would find the margin of 0.02, 5 would show equivalence" in result.line()
+    assert result.line().endswith("no stored answers tell what asking alone varies")
     # sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too: they do
     # not help.
-    found = detectable(toy, tmp_path, 10.0)
-    assert (found.seeds_for_equivalence, found.with_more_answers) == (None, None)
-    line = replace(found, answers_sd=0.01).line()
+    result = detectable(toy, tmp_path, 10.0)
+    assert (result.seeds_for_equivalence, result.with_more_answers) == (None, None)
+    line = replace(result, answers_sd=0.01).line()
     assert "over a hundred thousand would show equivalence" in line
     assert "buy more seeds: answers alone vary a pair by 0.010" in line
 
@@ -63,12 +62,12 @@ def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) ->
 def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(
     toy: Study, tmp_path: Path
 ) -> None:
-    found = detectable(toy, tmp_path, 0.02)
+    result = detectable(toy, tmp_path, 0.02)
     # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral
     # t's.
-    assert found.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
-    assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
-    lines = found.line().splitlines()
+    assert result.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
+    assert result.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
+    lines = result.line().splitlines()
     table = lines[
         lines.index("chance in % to find a true difference of 0.02 / 0.04 / 0.08:") + 1 :
     ][:3]
@@ -80,46 +79,13 @@ def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(
 def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(
     toy: Study, tmp_path: Path
 ) -> None:
-    found = detectable(toy, tmp_path)
-    assert (found.sd, found.effect) == (None, None)
+    result = detectable(toy, tmp_path)
+    assert (result.sd, result.effect) == (None, None)
     assert (
         "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05"
-        in found.line()
+        in result.line()
     )
-    assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
-
-
-def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
-    """Three evaluations decide.
-
-    A pair differs by 1 + seed 20ths on each, and by 1 more on one evaluation of seed 0.
-    """
-    toml = TWO_ARMS + "[verdict]\nlast = 3\n"
-
-    def change(run: Run, record: Record) -> Record:
-        if not isinstance(record, AnswerRecord):
-            return record
-        number = int(record.problem.rpartition("-")[2])
-        leap = 1 if record.step == 12 and run.seed == 0 else 0
-        right = 4 + 2 * run.seed + (run.seed + 1 + leap if run.arm == "gspo" else 0)
-        changed: AnswerRecord = replace(record, correct=int(number < right))
-        return changed
-
-    make_lab(tmp_path, toml, seeds=3, steps=12, every=4, change=change)
-    study = load_study(tmp_path / "studies" / "toy.toml")
-    parts = detectable(study, tmp_path / "runs").components
-    assert parts.evaluations is not None
-    assert parts.answers is not None
-    # Scores of grpo .2, .3, .4, of gspo .25 + .05 / 3, .4, .55: their covariance is what seeds
-    # share.
-    assert parts.starts**2 == pytest.approx(
-        np.cov([0.2, 0.3, 0.4], [0.25 + 0.05 / 3, 0.4, 0.55])[0, 1]
-    )
-    # One of nine cells is .05 higher: residuals' squares sum to .05^2 (1 - 1/3)(1 - 1/3), over 2 x
-    # 2 x 3.
-    single = 0.05**2 * 4 / 9 / 12
-    assert parts.evaluations**2 == pytest.approx(max(0.0, single - parts.answers**2))
-    assert "seeds 0." in parts.line()
+    assert "in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in result.line()
 
 
 def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
@@ -127,16 +93,16 @@ def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path)
     other arms.
     """
     weights = "gspo = 0.5\ngspo-replay = 0.5\ngrpo = -0.5\ngrpo-replay = -0.5\n"
-    found = detectable(
+    result = detectable(
         declared(tmp_path, FOUR_ARMS + f"[verdict.contrast]\n{weights}"), tmp_path, 0.02
     )
-    assert found.power[10][0.02] == pytest.approx(0.8617, abs=1e-3), (
+    assert result.power[10][0.02] == pytest.approx(0.8617, abs=1e-3), (
         "one sd, ten seeds, the whole alpha, 27 degrees of freedom"
     )
-    assert found.pair_power[10][0.02] == pytest.approx(
+    assert result.pair_power[10][0.02] == pytest.approx(
         detection_chance(10, 0.5**0.5, 0.05 / 3, VarianceRule(4))
     )
-    rows = [line.split()[:2] for line in found.line().splitlines() if line.startswith("  ")]
+    rows = [line.split()[:2] for line in result.line().splitlines() if line.startswith("  ")]
     assert rows == [["3", "seeds"], ["a", "pair"], ["the", "contrast"]]
 
 
@@ -148,23 +114,23 @@ def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
         {"overrides": ["verdict.looks=[5, 8]"]},
     ]
     plain, three, looked = (
-        detectable(declared(tmp_path, toml, seeds=8, **how), tmp_path, 0.02) for how in hows
+        detectable(declared(tmp_path, toml, seeds=8, **options), tmp_path, 0.02) for options in hows
     )
     assert plain.effect < three.effect < looked.effect
 
 
 def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=3, change=graded)
-    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)
+    result = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)
     # d = .05, .10, .15: sd .05, and its true value .52 to 6.28 times that.
-    assert found.basis.startswith("measured in toy, at scores around 0.4")
-    assert found.answers_sd is not None
-    assert found.sd == pytest.approx(max(0.05, found.answers_sd))
-    assert found.effect_range[1] == pytest.approx(3.264 * 0.05 * 6.2848, rel=1e-3)
-    assert found.with_more_answers < found.seeds_for_equivalence
+    assert result.basis.startswith("measured in toy, at scores around 0.4")
+    assert result.answers_sd is not None
+    assert result.sd == pytest.approx(max(0.05, result.answers_sd))
+    assert result.effect_range[1] == pytest.approx(3.264 * 0.05 * 6.2848, rel=1e-3)
+    assert result.with_more_answers < result.seeds_for_equivalence
     assert (
-        f"buy more answers: answers alone vary a pair by {found.answers_sd:.3f}; with {TIMES} times"
-        in found.line()
+        "buy more answers: answers alone vary a pair by"
+        f" {result.answers_sd:.3f}; with {TIMES} times" in result.line()
     )
 
 
@@ -176,9 +142,9 @@ def scored(grpo: int, *gspo: int) -> Change:
     def change(run: Run, record: Record) -> Record:
         if not isinstance(record, AnswerRecord):
             return record
-        wanted = gspo[run.seed] if run.arm == "gspo" else grpo
+        expected = gspo[run.seed] if run.arm == "gspo" else grpo
         right: Record = replace(
-            record, correct=int(int(record.problem.rpartition("-")[2]) < wanted)
+            record, correct=int(int(record.problem.rpartition("-")[2]) < expected)
         )
         return right
 
@@ -191,17 +157,17 @@ def planned(folder: Path, runs: Path, toml: str = TWO_ARMS, steps: int = 12) -> 
 
 def test_the_sd_is_that_of_runs_of_the_same_steps_start_and_benchmark(tmp_path: Path) -> None:
     runs = make_lab(tmp_path, change=scored(8, 8, 10, 12)).parent  # differences 0, 0.1, 0.2
-    found = planned(tmp_path, runs)
-    assert found.sd == pytest.approx(0.1)
-    assert found.basis == "measured in toy, at scores around 0.45"
-    others = {
+    result = planned(tmp_path, runs)
+    assert result.sd == pytest.approx(0.1)
+    assert result.basis == "measured in toy, at scores around 0.45"
+    different = {
         "steps": planned(tmp_path, runs, steps=24),
         "start": planned(
             tmp_path, runs, TWO_ARMS.replace("[[bench]]", "[warm_start]\nsteps = 7\n[[bench]]")
         ),
         "problems": planned(tmp_path, runs, TWO_ARMS.replace("problems = 20", "problems = 10")),
     }
-    assert {name: one.sd for name, one in others.items()} == {
+    assert {name: entry.sd for name, entry in different.items()} == {
         "steps": None,
         "start": None,
         "problems": None,
@@ -213,5 +179,8 @@ def test_scores_of_another_level_tell_nothing_of_the_noise_here(tmp_path: Path) 
     other = TWO_ARMS.replace("steps = {steps}", "steps = {steps}\nupdate.learning_rate = 1e-2")
 
     runs = make_lab(tmp_path, other, name="saturated", change=scored(20, 20, 18, 16)).parent
-    found = planned(tmp_path, runs)
-    assert (found.sd, found.basis) == (pytest.approx(0.1), "measured in toy, at scores around 0.45")
+    result = planned(tmp_path, runs)
+    assert (result.sd, result.basis) == (
+        pytest.approx(0.1),
+        "measured in toy, at scores around 0.45",
+    )

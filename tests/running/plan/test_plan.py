@@ -2,41 +2,38 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from counting import ENGINE, Bench
 
-from gspo_lab.running.plan import plan, preparation
+from gspo_lab.running.plan import plan
 from gspo_lab.running.plan.plan import GUESSED
 from gspo_lab.running.plan.time_estimate import active_parameters, guessed_pace, measured_paces
-from gspo_lab.study.schema import BenchTable, WarmStart
-from gspo_lab.tasks import task_key
+from gspo_lab.study.schema import BenchTable
 
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
     bench.steps = 6
     bench.b = 'clip = "calibrated"'
-    found = plan(bench.study(), bench.runs, jobs=2)
-    assert [(run.id, run.state, run.steps) for run in found.runs] == [
+    result = plan(bench.study(), bench.runs, jobs=2)
+    assert [(run.id, run.state, run.steps) for run in result.runs] == [
         (f"count/{run}", "planned", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
     ]
-    assert found.updates_per_step == {"a": 2, "b": 2}
-    assert found.responses == 4 * 6 * 4 * 2  # runs x steps x prompts x group
+    assert result.updates_per_step == {"a": 2, "b": 2}
+    assert result.responses == 4 * 6 * 4 * 2  # runs x steps x prompts x group
     assert (
-        found.response_tokens_max == found.responses * 39
+        result.response_tokens_max == result.responses * 39
     )  # 31 bytes of 9+9=18 9+9+1=19 9+9+1=19 #1998, and 8
-    assert found.evaluations == 4 * 3  # steps 0, 4, 6
-    assert found.evaluation_answers == 4 * 3 * 10
-    assert found.warm_starts == 1
-    assert found.pilots == ("b",)
-    assert found.seconds > 0
-    assert found.basis.startswith("guess:")
+    assert result.evaluations == 4 * 3  # steps 0, 4, 6
+    assert result.evaluation_answers == 4 * 3 * 10
+    assert result.warm_starts == 1
+    assert result.pilots == ("b",)
+    assert result.seconds > 0
+    assert result.basis.startswith("guess:")
     assert not bench.runs.exists(), "a plan leaves nothing behind"
-    assert found.to_json()["finished"] == 0
-    assert found.headline == (
+    assert result.to_json()["finished"] == 0
+    assert result.headline == (
         "count: 2 arms x 2 seeds: 4 runs, 1 warm start to make, 1 pilot to make; about 5 s on"
         f" 2 workers ({GUESSED})"
     )
@@ -46,59 +43,32 @@ def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Benc
     bench.steps = 6
     bench.b = "rollout = {dynamic_sampling = 3}"
     bench.verdict = '[waive]\nfilter-one-arm = "what it asks for is counted"\n'
-    found = plan(bench.study(), bench.runs, jobs=2)
+    result = plan(bench.study(), bench.runs, jobs=2)
     of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
-    assert (found.responses, found.responses_max) == (2 * of_an_arm, of_an_arm + 3 * of_an_arm)
-    assert found.response_tokens_max == found.responses_max * 39
+    assert (result.responses, result.responses_max) == (2 * of_an_arm, of_an_arm + 3 * of_an_arm)
+    assert result.response_tokens_max == result.responses_max * 39
     assert (
         "rollouts: 192 responses (up to 384 where groups are dropped), at most 14,976 tokens"
-        in found.lines()
+        in result.lines()
     )
-
-
-def test_what_runs_share_is_asked_once_however_many_seeds(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
-    asked = []
-
-    def counted(*of: Any) -> str:
-        asked.append(of)
-        return task_key(*of)
-
-    monkeypatch.setattr(preparation, "task_key", counted)
-    study = bench.study()
-    arms = {
-        name: replace(
-            arm,
-            settings=arm.settings.model_copy(
-                update={"warm_start": WarmStart(per_seed=name == "b")}
-            ),
-        )
-        for name, arm in study.arms.items()
-    }
-    runs = replace(study, seeds=tuple(range(300)), arms=arms).runs()
-    found = preparation.distinct_starts(runs, bench.runs)
-    assert (len(found), len(asked)) == (1 + 300, 2)
-    assert set(found) == {preparation.start_folder(run, bench.runs) for run in runs}
 
 
 def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
     bench.fail = {"b/s1": "crash"}
     bench.conduct()
     bench.steps = 4
-    found = plan(bench.study(), bench.runs, jobs=1)
-    assert found.finished == 3
-    assert [run.state for run in found.runs] == ["finished", "finished", "failed", "finished"]
-    assert found.warm_starts == 0
-    failed = found.runs[2]
-    assert (failed.steps_done, found.responses) == (2, 2 * 4 * 2)
-    assert found.evaluations == 1  # the end
+    result = plan(bench.study(), bench.runs, jobs=1)
+    assert result.finished == 3
+    assert [run.state for run in result.runs] == ["finished", "finished", "failed", "finished"]
+    assert result.warm_starts == 0
+    failed = result.runs[2]
+    assert (failed.steps_done, result.responses) == (2, 2 * 4 * 2)
+    assert result.evaluations == 1  # the end
     assert (
-        found.basis == "measured on 10 steps of count"
+        result.basis == "measured on 10 steps of count"
     )  # 3 runs x 3 and 1 of the failed one, first steps left out
     # 1 s a start, 2 steps of 2 s, 10 answers at 1 s / 8 responses
-    assert found.seconds == failed.seconds == pytest.approx(1 + 2 * 2 + 10 / 8)
+    assert result.seconds == failed.seconds == pytest.approx(1 + 2 * 2 + 10 / 8)
     # A step that trained on nothing was sampled all the same.
     with closing(sqlite3.connect(bench.runs / "lab.db")) as database, database:
         database.execute("UPDATE steps SET responses = 0 WHERE step = 1")
@@ -123,25 +93,25 @@ def test_a_pilot_has_a_start_of_its_own_where_every_seed_has(
     Its steps make a start that no other test has asked for.
     """
     bench.b = 'clip = "calibrated"'
-    own = [f"warm_start.per_seed={per_seed}", "warm_start.steps=7"]
-    found = plan(bench.study(overrides=own), bench.runs, jobs=1)
-    assert (found.pilots, found.warm_starts) == (("b",), starts)
+    overrides = [f"warm_start.per_seed={per_seed}", "warm_start.steps=7"]
+    result = plan(bench.study(overrides=overrides), bench.runs, jobs=1)
+    assert (result.pilots, result.warm_starts) == (("b",), starts)
 
 
 def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
     table = BenchTable(name="sums", every=4, decisive_samples=8, decisive_evaluations=2)
-    assert [(at, table.samples_at(at, 10)) for at in table.moments(10)] == [
+    assert [(step, table.samples_at(step, 10)) for step in table.moments(10)] == [
         (0, 1),
         (4, 1),
         (8, 8),
         (10, 8),
     ]
     assert table.samples_at(0, 0) == 1, "the start never decides"
-    before = plan(bench.study(), bench.runs, jobs=1)
+    original = plan(bench.study(), bench.runs, jobs=1)
     study = bench.study(overrides=["bench.sums.decisive_samples=8", "verdict.last=1"])
     assert study.arms["a"].settings.bench[0].decisive_evaluations == 1, "the verdict's own number"
     # four runs of 4 steps, asked at 0 and 4: 10 problems x (1 + 1), then x (1 + 8)
-    assert (before.evaluation_answers, plan(study, bench.runs, jobs=1).evaluation_answers) == (
+    assert (original.evaluation_answers, plan(study, bench.runs, jobs=1).evaluation_answers) == (
         80,
         360,
     )
@@ -154,22 +124,22 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     settings = (
         bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings
     )
-    one = guessed_pace(settings, settings.model, on_gpu=False)
+    entry = guessed_pace(settings, settings.model, on_gpu=False)
     three = guessed_pace(settings, settings.model, on_gpu=False, turns=3)
-    assert one.seconds_per_answer == 2 * 6e5 * 40 / 4e10
-    assert three.seconds_per_answer == pytest.approx(2.4 * one.seconds_per_answer)
-    assert three.seconds_per_step == pytest.approx((2.4 + 4) / (1 + 4) * one.seconds_per_step)
-    assert "sampling 1, " in one.basis
+    assert entry.seconds_per_answer == 2 * 6e5 * 40 / 4e10
+    assert three.seconds_per_answer == pytest.approx(2.4 * entry.seconds_per_answer)
+    assert three.seconds_per_step == pytest.approx((2.4 + 4) / (1 + 4) * entry.seconds_per_step)
+    assert "sampling 1, " in entry.basis
     assert "sampling 2.4 of 3 turns, " in three.basis
     study = bench.study(overrides=["task.name=guess", "task.max_turns=3", "rollout.max_tokens=24"])
     assert "of 3 turns" in plan(study, bench.runs, jobs=1).basis
     # Sampling 1, old policy 1, an update 3; with a KL term the starting model's 1.
     overrides = ["rollout.max_tokens=24", "update.epochs=1", "objective.kl_coef=0.1"]
     settings = bench.study(overrides=overrides).arms["a"].settings
-    found = guessed_pace(settings, settings.model, on_gpu=False)
-    assert found.seconds_per_step == pytest.approx(6 / 5 * one.seconds_per_step)
-    assert "old policy 1, starting model 1, update 3)" in found.basis
-    assert "starting model" not in one.basis
+    result = guessed_pace(settings, settings.model, on_gpu=False)
+    assert result.seconds_per_step == pytest.approx(6 / 5 * entry.seconds_per_step)
+    assert "old policy 1, starting model 1, update 3)" in result.basis
+    assert "starting model" not in entry.basis
     assert active_parameters("somebody/Model-30B-A3B") == 3e9
     assert active_parameters("somebody/Model-0.6B") == 6e8
     assert active_parameters("Qwen/Qwen3-0.6B") == pytest.approx(6e8, rel=0.01), (
@@ -179,8 +149,8 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
 
 
 def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
-    _, shown = bench.conduct()
-    assert "count: 2 arms x 2 seeds: 4 runs" in shown.splitlines()[0], "run begins with its plan"
+    _, output = bench.conduct()
+    assert "count: 2 arms x 2 seeds: 4 runs" in output.splitlines()[0], "run begins with its plan"
     finished = plan(bench.study(), bench.runs, jobs=2)
     assert finished.headline == (
         "count: 2 arms x 2 seeds: 4 runs, 4 finished; nothing is left to train"
@@ -191,20 +161,20 @@ def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
         arm = bench.study(overrides=overrides).arms["a"]
         return "a" in measured_paces([arm], bench.runs)
 
-    others = [
+    different = [
         "objective.kl_coef=0.1",
         "arm.a.policy_loss=bapo",
         "update.lora_rank=8",
         "objective.advantage=gae",
     ]
-    others += [
+    different += [
         "update.skip_zero_advantage=false",
         f"engine={{name='{ENGINE}:CountingEngine', options={{slow=true}}}}",
     ]
-    assert {one: measured(one) for one in others} == dict.fromkeys(others, False)
+    assert {entry: measured(entry) for entry in different} == dict.fromkeys(different, False)
     alike = [
         "objective.advantage=leave-one-out",
         "arm.a.policy_loss=cispo",
         "update.learning_rate=1e-3",
     ]
-    assert {one: measured(one) for one in alike} == dict.fromkeys(alike, True)
+    assert {entry: measured(entry) for entry in alike} == dict.fromkeys(alike, True)

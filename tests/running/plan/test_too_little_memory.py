@@ -78,14 +78,14 @@ def one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_does_not_fit_is_one_line_with_the_estimate(tmp_path: Path, huge: Path) -> None:
     with pytest.raises(LabError) as refused:
         require_memory(study(tmp_path, str(huge)), LocalPool(2).slots("cpu"))
-    said = str(refused.value)
-    assert "\n" not in said
+    output = str(refused.value)
+    assert "\n" not in output
     # 30.5 billion parameters a thousand times, but for the embeddings: weights of 4 bytes, two
     # moments of 4 each
-    assert said.startswith("too little memory: grpo: about ")
-    assert ", weights 119,642 GB, optimizer 239,283 GB, gradients 119,642 GB" in said
-    assert "a share of main memory of" in said
-    assert said.endswith("or go on all the same with --ignore-memory-check")
+    assert output.startswith("too little memory: grpo: about ")
+    assert ", weights 119,642 GB, optimizer 239,283 GB, gradients 119,642 GB" in output
+    assert "a share of main memory of" in output
+    assert output.endswith("or go on all the same with --ignore-memory-check")
 
 
 def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
@@ -93,20 +93,20 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
     wide = {**HUGE, "num_hidden_layers": 2, "hidden_size": 2**17, "moe_intermediate_size": 2**16}
     (huge / "config.json").write_text(json.dumps(wide))
     console = Console(file=io.StringIO())
-    one = load_study(study(tmp_path, str(huge)).path, arms=["grpo"])
+    entry = load_study(study(tmp_path, str(huge)).path, arms=["grpo"])
     with pytest.raises(LabError, match="too little memory"):
-        conduct(one, tmp_path / "runs", jobs=1, console=console, live=False)
+        conduct(entry, tmp_path / "runs", jobs=1, console=console, live=False)
     assert not (tmp_path / "runs").exists()
     (ended,) = conduct(
-        one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True
+        entry, tmp_path / "runs", jobs=1, console=console, live=False, yes=True
     ).results
     assert ended.code == 2, "something that the user can mend"
     assert "the weights of the model" in ended.line
 
 
 def test_gpus_are_measured_and_shared(tmp_path: Path, one_gpu: None) -> None:
-    whole = memory_fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool().slots("cuda"))
-    assert [(fit.arm, fit.has, fit.too_little) for fit in whole] == [
+    complete = memory_fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool().slots("cuda"))
+    assert [(fit.arm, fit.has, fit.too_little) for fit in complete] == [
         ("grpo", 24 * 2**30, True),
         ("adapters", 24 * 2**30, True),
     ]
@@ -121,9 +121,9 @@ def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     for model in ("tiny-qwen3", "somebody/some-model"):
         assert memory_fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
         require_memory(study(tmp_path, model), LocalPool().slots("cpu"))
-    one = worker_memory(LocalPool(1).slots("cpu"))
+    entry = worker_memory(LocalPool(1).slots("cpu"))
     two = worker_memory(LocalPool(2).slots("cpu"))
-    assert one >= two > 1e8, "a worker has its share of main memory"
+    assert entry >= two > 1e8, "a worker has its share of main memory"
 
 
 def test_a_plan_for_a_gpu_that_is_not_here_says_so(
@@ -133,18 +133,21 @@ def test_a_plan_for_a_gpu_that_is_not_here_says_so(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "nothing"))
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
-    found = plan(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), tmp_path / "runs")
-    assert (found.obstacle or "").startswith("device = 'cuda', but there is no GPU here")
-    lines = [line for line in found.lines() if line.startswith("memory: ")]
+    overridden = load_study(study(tmp_path, "Qwen/Qwen3-4B", "cpu").path, overrides=["device=cuda"])
+    with pytest.raises(LabError, match="device = 'cuda', but there is no GPU here"):
+        plan(overridden, tmp_path / "runs")
+    result = plan(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), tmp_path / "runs")
+    assert (result.obstacle or "").startswith("device = 'cuda', but there is no GPU here")
+    lines = [line for line in result.lines() if line.startswith("memory: ")]
     assert len(lines) == 2
-    assert "HF_HUB_OFFLINE keeps it from being downloaded" in (found.obstacle or "")
+    assert "HF_HUB_OFFLINE keeps it from being downloaded" in (result.obstacle or "")
     assert "grpo: about" in lines[0]
     assert lines[0].endswith("on a GPU of unknown size")
-    (whole, adapters) = found.to_json()["memory"]
-    assert whole["total"] - adapters["total"] > 16e9 * 0.75 * 4.02 * 0.95, (
+    (complete, adapters) = result.to_json()["memory"]
+    assert complete["total"] - adapters["total"] > 16e9 * 0.75 * 4.02 * 0.95, (
         "gradients and moments of frozen weights"
     )
-    assert whole["too_little"] is False
+    assert complete["too_little"] is False
 
 
 def test_an_unknown_architecture_is_told_before_anything_is_loaded(

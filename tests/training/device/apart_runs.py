@@ -75,8 +75,8 @@ def losses(case: str, device: str, folder: Path, stops: tuple[int, ...] = ()) ->
 
 
 def stop_after(times: int) -> Callable[[], bool]:
-    asked = count()
-    return lambda: next(asked) > times
+    calls = count()
+    return lambda: next(calls) > times
 
 
 def evaluated(case: str, folder: Path) -> list[int]:

@@ -70,16 +70,18 @@ class Known(TorchDispatchMode):
         if func is aten.index.Tensor:
             args = (args[0], self.indices(args[0], args[1]))
         out = func(*args, **kwargs)
-        given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
-        made = [x for x in tree_flatten(plain_tuple(out))[0] if isinstance(x, torch.Tensor)]
-        small = all(x.numel() < 2**20 and not x.is_floating_point() for x in made)
-        if made and small and all(self.value(x) is not None for x in given):
-            here = {**kwargs, **({"device": torch.device("cpu")} if "device" in kwargs else {})}
-            args, here = tree_map_only(torch.Tensor, self.value, (args, here))
+        inputs = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        outputs = [x for x in tree_flatten(plain_tuple(out))[0] if isinstance(x, torch.Tensor)]
+        small = all(x.numel() < 2**20 and not x.is_floating_point() for x in outputs)
+        if outputs and small and all(self.value(x) is not None for x in inputs):
+            local = {**kwargs, **({"device": torch.device("cpu")} if "device" in kwargs else {})}
+            args, local = tree_map_only(torch.Tensor, self.value, (args, local))
             with unset_fake_temporarily():
-                values = func(*args, **here)
-            kept = [x for x in tree_flatten(plain_tuple(values))[0] if isinstance(x, torch.Tensor)]
-            for x, value in zip(made, kept, strict=True):
+                values = func(*args, **local)
+            retained = [
+                x for x in tree_flatten(plain_tuple(values))[0] if isinstance(x, torch.Tensor)
+            ]
+            for x, value in zip(outputs, retained, strict=True):
                 self.values[x] = value
         return out
 
@@ -101,16 +103,16 @@ class Known(TorchDispatchMode):
         with unset_fake_temporarily():
             return list(self.places(x).unbind(1))
 
-    def indices(self, x: torch.Tensor, wanted: Any) -> list[Any]:
+    def indices(self, x: torch.Tensor, expected: Any) -> list[Any]:
         """Masks as places."""
         out: list[Any] = []
-        for one in wanted:
-            if one is not None and one.device.type == "cuda" and x.device.type == "cpu":
+        for item in expected:
+            if item is not None and item.device.type == "cuda" and x.device.type == "cpu":
                 raise RuntimeError(
                     "indices should be either on cpu or on the same device as the indexed tensor"
                 )
-            masks = one is not None and one.dtype == torch.bool
-            out += [self.carry(x, one.device) for x in self.columns(one)] if masks else [one]
+            masks = item is not None and item.dtype == torch.bool
+            out += [self.carry(x, item.device) for x in self.columns(item)] if masks else [item]
         return out
 
     def carry(self, value: torch.Tensor, device: Any) -> torch.Tensor:
@@ -132,13 +134,13 @@ def build(shape: ModelShape, rank: int, dtype: str) -> Any:
 
 def to_cuda(model: Any) -> Any:
     """The same with fake tensors for its own, tied ones once."""
-    made: dict[int, Any] = {}
+    outputs: dict[int, Any] = {}
     for module in model.modules():
         for name, x in module._parameters.items():
-            if x is not None and id(x) not in made:
+            if x is not None and id(x) not in outputs:
                 fake = torch.empty(x.shape, dtype=x.dtype, device="cuda")
-                made[id(x)] = torch.nn.Parameter(fake, requires_grad=x.requires_grad)
-            module._parameters[name] = None if x is None else made[id(x)]
+                outputs[id(x)] = torch.nn.Parameter(fake, requires_grad=x.requires_grad)
+            module._parameters[name] = None if x is None else outputs[id(x)]
         for name, x in module._buffers.items():
             module._buffers[name] = (
                 None if x is None else torch.empty(x.shape, dtype=x.dtype, device="cuda")
@@ -183,19 +185,19 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
     settings = UpdateTable(lora_rank=rank, dtype=dtype, microbatch_tokens=30)
     objective = Objective(importance_sampling_level="sequence", kl_coef=0.1)
     shape = PUBLISHED[name]
-    known = Known()
+    device = Known()
     packed = batch()
-    made = build(shape, rank, dtype)
-    with FakeTensorMode(), known:
-        model = to_cuda(made)
+    outputs = build(shape, rank, dtype)
+    with FakeTensorMode(), device:
+        model = to_cuda(outputs)
         model.train()
         policy = Policy(
             model, temperature=0.9, dtype=dtype, microbatch_tokens=settings.microbatch_tokens
         )
         trained = TrainableModel(model, settings)
-        tensors = {one.name: getattr(packed, one.name) for one in fields(packed)}
+        tensors = {item.name: getattr(packed, item.name) for item in fields(packed)}
         experience = replace(
-            packed, **{k: known.carry(x, "cuda") for k, x in tensors.items() if x is not None}
+            packed, **{k: device.carry(x, "cuda") for k, x in tensors.items() if x is not None}
         )
         rows = torch.arange(len(LENGTHS), device="cuda")
         updater = Updater(
@@ -208,23 +210,23 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
             sampler_is_old=False,
         )
         experience.ref_logp_NT = policy.reference(experience)
-        done = [
+        results = [
             updater.update(experience, MinibatchRows(0, index, rows, fresh=index == 0))
             for index in range(2)
         ]
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "passes": [len(one.forwards) for one in done],
+        "passes": [len(item.forwards) for item in results],
         "devices": sorted(
             {
                 str(x.device)
-                for one in done
-                for x in (one.log_ratio_MT, one.metrics["clip_fraction_tokens"])
+                for item in results
+                for x in (item.log_ratio_MT, item.metrics["clip_fraction_tokens"])
             }
         ),
-        "router_gradient": [one.columns["router_grad_norm"] for one in done],
-        "finite": [one.finite for one in done],
+        "router_gradient": [item.columns["router_grad_norm"] for item in results],
+        "finite": [item.finite for item in results],
     }
 
 

@@ -75,20 +75,20 @@ def test_losses_are_the_cpus_and_runs_are_resumed_and_evaluated(
         str(tmp_path),
     ]
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert len(told["cases"]) == 8
-    for case, of_case in told["cases"].items():
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    report = json.loads(process.stdout.splitlines()[-1])
+    assert len(report["cases"]) == 8
+    for case, of_case in report["cases"].items():
         assert len(of_case["cpu"]) > 4, case
         # Its kernels are the CPU's one by one, where the CPU has some in one: the same but for
         # rounding.
         assert of_case["apart"] == pytest.approx(of_case["cpu"], rel=1e-4, abs=1e-5), case
         assert of_case["resumed"] == of_case["apart"], case
         assert of_case["answers"] == [2, 2], case
-    half, second, unknown, meta = told["refusals"]
+    half, later, unknown, meta = report["refusals"]
     assert half.startswith("update.dtype = 'float16': the device 'apart' cannot compute in it (")
-    assert second == "device = 'apart:1': torch sees 1 of them here; use device = 'auto' or 'cpu'"
+    assert later == "device = 'apart:1': torch sees 1 of them here; use device = 'auto' or 'cpu'"
     assert (
         unknown
         == "device = 'tpu': torch knows no such device; use 'auto', 'cpu', 'cuda' or 'cuda:1'"
@@ -99,11 +99,16 @@ def test_losses_are_the_cpus_and_runs_are_resumed_and_evaluated(
     assert "\n" not in half
 
 
-def update(libraries: Path, *how: str) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "cuda_shapes.py"), str(libraries / "cuda_guard.so"), *how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def update(libraries: Path, *args: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        str(HERE / "cuda_shapes.py"),
+        str(libraries / "cuda_guard.so"),
+        *args,
+    ]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @slow
@@ -115,10 +120,10 @@ def test_dense(libraries: Path, rank: str, dtype: str) -> None:
     out = update(libraries, "Qwen/Qwen3-0.6B", rank, dtype)
     # 151,936 x 1,024 embedded, and of each of two layers 15,730,944 in matrices and norms; 1,024 in
     # the last norm.
-    whole = 151_936 * 1024 + 2 * (15_728_640 + 2 * 1024 + 2 * 128) + 1024
+    complete = 151_936 * 1024 + 2 * (15_728_640 + 2 * 1024 + 2 * 128) + 1024
     adapters = 2 * 16 * (2 * (1024 + 2048) + 2 * (1024 + 1024) + 3 * (1024 + 3072))
-    assert out["trained"] == (adapters if rank == "16" else whole)
-    assert out["parameters"] == whole + adapters * (rank == "16")
+    assert out["trained"] == (adapters if rank == "16" else complete)
+    assert out["parameters"] == complete + adapters * (rank == "16")
     assert out["devices"] == ["cuda:0"]
     assert out["passes"] == [2, 2]
 

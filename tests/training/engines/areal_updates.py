@@ -30,9 +30,9 @@ def main(folder: Path) -> None:
     actor.create_process_group(ParallelStrategy(data_parallel_size=1))
     actor.initialize(None, FinetuneSpec(1, 8, 4))
     watch(actor, run, folder / "updates.jsonl")
-    batch = [_trajectory(one) for one in json.loads((folder / "samples.json").read_text())]
-    for one, logp in zip(batch, actor.compute_logp(batch), strict=True):
-        one["prox_logp"] = logp
+    batch = [_trajectory(item) for item in json.loads((folder / "samples.json").read_text())]
+    for item, logp in zip(batch, actor.compute_logp(batch), strict=True):
+        item["prox_logp"] = logp
     actor.ppo_update(actor.compute_advantages(batch))
     (folder / "stats.json").write_text(json.dumps(stats_tracker.export_all(), default=float))
     actor.destroy()

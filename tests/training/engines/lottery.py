@@ -130,20 +130,23 @@ def train(
     folder: Path,
     stop: Callable[[], bool] = lambda: False,
     *,
-    parts: RunComponents | None = None,
+    setting: RunComponents | None = None,
 ) -> Memory:
     """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     memory = Memory(folder)
-    Loop(run, parts or components(run), memory, folder).run(stop)
+    Loop(run, setting or components(run), memory, folder).run(stop)
     return memory
 
 
 def recorded(*memories: Memory) -> list[dict[str, Any]]:
     """What was recorded, but for states and times."""
-    records = [one for memory in memories for one in memory.records if one.kind != "status"]
+    records = [
+        record for memory in memories for record in memory.records if record.kind != "status"
+    ]
     return [
-        {key: value for key, value in to_dict(one).items() if not is_time(key)} for one in records
+        {key: value for key, value in to_dict(record).items() if not is_time(key)}
+        for record in records
     ]
 
 

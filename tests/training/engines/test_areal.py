@@ -27,7 +27,7 @@ TOKEN_MEAN = ("arm.gspo.aggregation=token-mean", "arm.grpo.aggregation=token-mea
 def test_the_arms_differ_in_the_level_and_its_range_alone(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    given = {}
+    inputs = {}
     for arm in ("grpo", "gspo"):
         run = make_run(arm, *OURS, *TOKEN_MEAN, "bench.lottery.every=6")
         check_engine(arm, run.settings, Path(run.base))
@@ -38,12 +38,12 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
             1,
             6,
         ), "what the lab evaluates is saved"
-        given[arm] = config["actor"]
-        given[arm]["path"] = ""
+        inputs[arm] = config["actor"]
+        inputs[arm]["path"] = ""
     differs = {
-        key: (given["grpo"][key], one)
-        for key, one in given["gspo"].items()
-        if given["grpo"][key] != one
+        key: (inputs["grpo"][key], item)
+        for key, item in inputs["gspo"].items()
+        if inputs["grpo"][key] != item
     }
     assert differs == {
         "trial_name": ("grpo-s0", "gspo-s0"),
@@ -51,7 +51,7 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
         "eps_clip": (0.2, 3e-4),
         "eps_clip_higher": (0.27, 4e-4),
     }
-    same = given["gspo"]
+    same = inputs["gspo"]
     assert (same["kl_ctl"], same["reward_scaling"], same["reward_bias"], same["c_clip"]) == (
         0.0,
         1.0,
@@ -126,28 +126,28 @@ def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
 
 
 def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unknown() -> None:
-    parts = {
+    pieces = {
         "rollout": 10.0,
         "recompute_logp": 2.0,
         "compute_advantage": 0.25,
         "train_step": 11.0,
         "save": 100.0,
     }
-    told = ArealEngine().step_of
-    found = told(
+    message = ArealEngine().step_of
+    actual = message(
         {
             "ppo_actor/update/entropy/avg": 0.42,
-            **{f"timeperf/{name}": s for name, s in parts.items()},
+            **{f"timeperf/{name}": s for name, s in pieces.items()},
         }
     )
-    assert found == {
+    assert actual == {
         "seconds_step": 23.25,  # without what is no part of training
         "seconds_rollout": 10.0,
         "seconds_old_logprobs": 2.0,
         "seconds_update": 11.0,
         "entropy": 0.42,
     }
-    assert (told({})["entropy"], told({})["seconds_update"]) == (None, None)
+    assert (message({})["entropy"], message({})["seconds_update"]) == (None, None)
 
 
 def sampled(folder: Path) -> list[dict[str, Any]]:
@@ -164,21 +164,21 @@ def sampled(folder: Path) -> list[dict[str, Any]]:
         "tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder.parent / "model"
     )
     task = SmokeTestTask()
-    asked = [(problem, sample) for problem in task.problems("train")[:4] for sample in range(4)]
+    requested = [(problem, sample) for problem in task.problems("train")[:4] for sample in range(4)]
     requests = [
-        Request(one.id, tuple(encode_prompt(tokenizer, one.prompt)), k, noise_key(one.id, k))
-        for one, k in asked
+        Request(item.id, tuple(encode_prompt(tokenizer, item.prompt)), k, noise_key(item.id, k))
+        for item, k in requested
     ]
     drawn = TransformersSampler(model, tokenizer).sample(requests, Sampling(max_tokens=12))
     cuts = [9 + place % 4 for place in range(len(drawn))]
     return [
         {
             "prompt": list(request.prompt_ids),
-            "response": one.response_ids[:cut],
-            "logprobs": one.logprobs[:cut],
-            "reward": task.grade(problem, one.text).reward,
+            "response": item.response_ids[:cut],
+            "logprobs": item.logprobs[:cut],
+            "reward": task.grade(problem, item.text).reward,
         }
-        for (problem, _), request, one, cut in zip(asked, requests, drawn, cuts, strict=True)
+        for (problem, _), request, item, cut in zip(requested, requests, drawn, cuts, strict=True)
     ]
 
 
@@ -224,19 +224,19 @@ def test_areal_reads_it_and_its_actor_s_updates_are_recorded(
         assert f"READ {scheduler} sequence 0.0004" in read.stdout, read.stderr[-2000:]
 
     samples = sampled(folder)
-    assert len({one["reward"] for one in samples}) == 2  # there is something to learn
+    assert len({item["reward"] for item in samples}) == 2  # there is something to learn
     (folder / "samples.json").write_text(json.dumps(samples))
-    done = in_its_environment(
+    process = in_its_environment(
         folder, str(Path(__file__).with_name("areal_updates.py")), str(folder)
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert process.returncode == 0, process.stderr[-3000:]
     updates = [json.loads(line) for line in (folder / "updates.jsonl").read_text().splitlines()]
-    assert [(one["step"], one["minibatch"]) for one in updates] == [(0, 0), (0, 1)]
-    lengths = [length for one in updates for length in one["response_detail"]["length"]]
-    assert sorted(lengths) == sorted(len(one["response"]) for one in samples)
+    assert [(item["step"], item["minibatch"]) for item in updates] == [(0, 0), (0, 1)]
+    lengths = [length for item in updates for length in item["response_detail"]["length"]]
+    assert sorted(lengths) == sorted(len(item["response"]) for item in samples)
     assert updates[0]["log_ratio_max_abs"] == pytest.approx(0, abs=1e-5)
     assert updates[1]["log_ratio_std_tokens"] > 1e-4
     stats = json.loads((folder / "stats.json").read_text())
-    (theirs,) = [value for key, value in stats.items() if key.endswith("update/clip_ratio/avg")]
-    tokens = sum(one["response_tokens"] for one in updates)
-    assert sum(one["clipped_tokens"] for one in updates) / tokens == pytest.approx(theirs, abs=1e-6)
+    (peer,) = [value for key, value in stats.items() if key.endswith("update/clip_ratio/avg")]
+    tokens = sum(item["response_tokens"] for item in updates)
+    assert sum(item["clipped_tokens"] for item in updates) / tokens == pytest.approx(peer, abs=1e-6)

@@ -28,27 +28,27 @@ def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
     arm: str, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path, trained: Trained
 ) -> None:
     plain = make_run(arm, "steps=3", *settings)
-    whole = train(plain, tmp_path / "plain")
+    uninterrupted = train(plain, tmp_path / "plain")
     wide = trained(arm, "steps=3", "rollout.staleness=0", "rollout.tokens_per_step=10", *settings)
-    assert recorded(wide) == recorded(whole)
-    assert [(s.version_lag_mean, s.version_lag_max, s.waiting_responses) for s in whole.steps] == [
-        (0.0, 0, 0)
-    ] * 3
+    assert recorded(wide) == recorded(uninterrupted)
+    assert [
+        (s.version_lag_mean, s.version_lag_max, s.waiting_responses) for s in uninterrupted.steps
+    ] == [(0.0, 0, 0)] * 3
 
     # The synchronous run in its own words: sample, grade, update, with nothing between a step and
     # the next.
-    parts = components(plain)
-    loop = Loop(plain, parts, Memory(), tmp_path / "own")
+    setting = components(plain)
+    loop = Loop(plain, setting, Memory(), tmp_path / "own")
     for step in range(3):
-        each = [one for one in loop.prompts.step(step) for _ in range(4)]
-        rollouts = loop.sample(loop.requests(step), each)
-        rewards = loop.rewards(loop.grade(each, rollouts))
+        table = [record for record in loop.prompts.step(step) for _ in range(4)]
+        rollouts = loop.sample(loop.requests(step), table)
+        rewards = loop.rewards(loop.grade(table, rollouts))
         experience = loop.experience(rollouts, rewards)
         minibatches = loop._minibatches(step, experience)
         loop._old_policy(experience, minibatches)
         for minibatch in minibatches:
-            parts.updater.update(experience, minibatch)
-        parts.sampler.refresh()
+            setting.updater.update(experience, minibatch)
+        setting.sampler.refresh()
     loop.end()
     assert final(tmp_path / "plain") == final(wide.folder) == final(tmp_path / "own")
 
@@ -57,35 +57,38 @@ def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run("gspo", "steps=5", "rollout.staleness=2", "bench.lottery.every=1")
-    parts = components(run)
-    loop = Loop(run, parts, Memory(), tmp_path)
-    assert parts.lag.model is not parts.policy.model
+    setting = components(run)
+    loop = Loop(run, setting, Memory(), tmp_path)
+    assert setting.lag.model is not setting.policy.model
 
     def weights(model: Any) -> torch.Tensor:
         return torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
 
-    seen: list[
+    recorded: list[
         tuple[int, torch.Tensor]
     ] = []  # the limit of what was asked, and the weights that answered
     trained: list[torch.Tensor] = []  # after so many steps
-    inner = parts.sampler.sample
-    training = dataclasses.replace(parts.sampling)
+    inner = setting.sampler.sample
+    training = dataclasses.replace(setting.sampling)
 
-    def watched(requests: Any, sampling: Any, **how: Any) -> Any:
-        seen.append((sampling is parts.sampling, weights(parts.lag.model)))
-        if sampling is not parts.sampling:
-            trained.append(weights(parts.policy.model))
-        return inner(requests, sampling, **how)
+    def watched(requests: Any, sampling: Any, **args: Any) -> Any:
+        recorded.append((sampling is setting.sampling, weights(setting.lag.model)))
+        if sampling is not setting.sampling:
+            trained.append(weights(setting.policy.model))
+        return inner(requests, sampling, **args)
 
-    parts.sampler.sample = watched  # type: ignore[method-assign]
+    setting.sampler.sample = watched  # type: ignore[method-assign]
     loop.run(lambda: False)
-    assert training == parts.sampling
-    rollouts = [one for is_rollout, one in seen if is_rollout]
-    benches = [one for is_rollout, one in seen if not is_rollout]
+    assert training == setting.sampling
+    rollouts = [item for is_rollout, item in recorded if is_rollout]
+    benches = [item for is_rollout, item in recorded if not is_rollout]
     assert (len(rollouts), len(benches), len(trained)) == (5, 6, 6)
     for step, version in enumerate([0, 0, 0, 1, 2]):
         assert torch.equal(rollouts[step], trained[version])
-    assert all(torch.equal(asked, present) for asked, present in zip(benches, trained, strict=True))
+    assert all(
+        torch.equal(bench_answers, present)
+        for bench_answers, present in zip(benches, trained, strict=True)
+    )
     assert not torch.equal(trained[1], trained[2])
     memory: Any = loop.sink
     assert [step.version_lag_max for step in memory.steps] == [0, 1, 2, 2, 2]
@@ -93,7 +96,9 @@ def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(
     assert all(step.mixed_version_share == 0 for step in memory.steps)
     # The proximal policy is the step's own: mini-batch 0 has ratio 1, and the lag is what the
     # sampler is behind.
-    assert all(one.log_ratio_max_abs in (0.0, None) for one in memory.updates if one.minibatch == 0)
+    assert all(
+        item.log_ratio_max_abs in (0.0, None) for item in memory.updates if item.minibatch == 0
+    )
     assert memory.steps[0].mismatch_abs_max < 1e-4 < 1e-2 < memory.steps[4].mismatch_abs_max
 
 
@@ -108,8 +113,8 @@ def test_the_samplers_logprobs_are_the_behaviour_policys(trained: Trained) -> No
         "update.skip_zero_advantage=false",
     )
     memory = trained("grpo", *settings)
-    first = [one.log_ratio_max_abs for one in memory.updates if one.minibatch == 0]
-    assert first[0] < 1e-4 < 1e-2 < min(first[1:])
+    start = [record.log_ratio_max_abs for record in memory.updates if record.minibatch == 0]
+    assert start[0] < 1e-4 < 1e-2 < min(start[1:])
 
 
 def waiting(budget: int | None, limit: int = 5) -> PendingGroups:
@@ -127,10 +132,10 @@ def waiting(budget: int | None, limit: int = 5) -> PendingGroups:
     return PendingGroups(asked, budget, limit)
 
 
-def requests(ours: PendingGroups, step: int) -> list[Request]:
-    asked = ours.requests_of_step(step)
-    assert all(problem.id == request.problem for problem, request in asked)
-    return [request for _, request in asked]
+def requests(lab: PendingGroups, step: int) -> list[Request]:
+    requested = lab.requests_of_step(step)
+    assert all(problem.id == request.problem for problem, request in requested)
+    return [request for _, request in requested]
 
 
 def answered(requests: list[Request], *pieces: tuple[list[int], bool]) -> list[Rollout]:
@@ -144,39 +149,39 @@ def test_a_group_trains_when_its_last_response_is_over() -> None:
     """Two tokens a step, five at most. p0: [1, 2, 3, 4, 5] cut at the limit, and [6]; p1: [7, 8]
     and [9, 9].
     """
-    ours = waiting(2)
-    one = requests(ours, 0)
-    assert [(r.given_ids, r.max_tokens) for r in one] == [((), 2), ((), 2)]
-    assert ours.take(answered(one, ([1, 2], True), ([6], False)), 0) == []
-    two = requests(ours, 1)
+    lab = waiting(2)
+    item = requests(lab, 0)
+    assert [(r.given_ids, r.max_tokens) for r in item] == [((), 2), ((), 2)]
+    assert lab.take(answered(item, ([1, 2], True), ([6], False)), 0) == []
+    two = requests(lab, 1)
     assert [(r.problem, r.sample, r.given_ids, r.max_tokens, r.noise_key) for r in two] == [
         ("p0", 0, (1, 2), 2, 0),
         ("p1", 0, (), 2, 10),
         ("p1", 1, (), 2, 11),
     ]
-    (done,) = ours.take(answered(two, ([3, 4], True), ([7, 8], False), ([9, 9], False)), 1)
-    assert (done.problem.id, [r.versions for r in done.responses]) == ("p1", [[1, 1], [1, 1]])
-    assert ours.responses() == 1
+    (group,) = lab.take(answered(two, ([3, 4], True), ([7, 8], False), ([9, 9], False)), 1)
+    assert (group.problem.id, [r.versions for r in group.responses]) == ("p1", [[1, 1], [1, 1]])
+    assert lab.responses() == 1
 
     # Another worker takes the run up here.
     other = waiting(2)
-    other.load(ours.state())
-    for mine in (ours, other):
+    other.load(lab.state())
+    for mine in (lab, other):
         three = requests(mine, 2)
         assert (three[0].given_ids, three[0].max_tokens) == ((1, 2, 3, 4), 1)
-        (done,) = mine.take(answered(three, ([5], True), ([0, 0], True), ([0, 0], True)), 2)
-        assert [(r.response_ids, r.versions, r.truncated) for r in done.responses] == [
+        (group,) = mine.take(answered(three, ([5], True), ([0, 0], True), ([0, 0], True)), 2)
+        assert [(r.response_ids, r.versions, r.truncated) for r in group.responses] == [
             ([1, 2, 3, 4, 5], [0, 0, 1, 1, 2], True),
             ([6], [0], False),
         ]
-        assert [r.request for r in done.responses] == waiting(2)._asked(0)[0][1]
+        assert [r.request for r in group.responses] == waiting(2)._asked(0)[0][1]
         assert mine.responses() == 2
 
 
 def test_without_a_budget_all_is_over_in_its_step() -> None:
-    ours = waiting(None)
-    (done,) = ours.take(answered(requests(ours, 0), ([1, 2], True), ([6], False)), 0)
-    assert (len(done.responses), ours.responses(), ours.state()) == (2, 0, {"groups": []})
+    lab = waiting(None)
+    (group,) = lab.take(answered(requests(lab, 0), ([1, 2], True), ([6], False)), 0)
+    assert (len(group.responses), lab.responses(), lab.state()) == (2, 0, {"groups": []})
 
 
 def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_path: Path) -> None:
@@ -187,11 +192,11 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
         "gspo", "steps=11", "task.stop=[]", "rollout.tokens_per_step=1", "update.epochs=2"
     )
     memory = train(run, tmp_path / "run")
-    first = memory.steps[0]
-    before = memory.steps[8]
+    earlier = memory.steps[0]
+    initial = memory.steps[8]
     ten = memory.steps[9]
-    assert (first.waiting_responses, first.tokens_sampled_total) == (16, 16)
-    for step, record in ((0, first), (8, before)):
+    assert (earlier.waiting_responses, earlier.tokens_sampled_total) == (16, 16)
+    for step, record in ((0, earlier), (8, initial)):
         assert (record.prompts, record.responses, record.prompts_total) == (4, 0, 4 * (step + 1))
         assert (record.reward_mean, record.response_tokens_mean, record.truncated_responses) == (
             None,
@@ -200,7 +205,7 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
         )
         assert (record.version_lag_mean, record.entropy, record.grader_errors) == (None, None, None)
         assert (record.updates_total, record.tokens_trained_total) == (0, 0)
-    assert 0 < first.flops_total < before.flops_total
+    assert 0 < earlier.flops_total < initial.flops_total
     assert memory.updates[0].step == 9
     assert (ten.responses, ten.updates_total, len([u for u in memory.updates if u.step == 9])) == (
         16,
@@ -228,10 +233,10 @@ def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:
     memory = trained("gspo", *settings)
     updates = 0
     for step in memory.steps:
-        made = [update.minibatch for update in memory.updates if update.step == step.step]
+        outputs = [update.minibatch for update in memory.updates if update.step == step.step]
         groups = step.responses // 2
-        assert made == list(range(min(4, groups)))
-        updates += len(made)
+        assert outputs == list(range(min(4, groups)))
+        updates += len(outputs)
         assert step.updates_total == updates
         sizes = [update.responses for update in memory.updates if update.step == step.step]
         assert sum(sizes) == step.responses
@@ -259,8 +264,8 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(
         "    def facts(self): ...\n"
     )
     task: Any = SimpleNamespace(name="guess", max_turns=1, max_tokens=10, reward_names=())
-    whole = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful").settings
-    check_tasks("gspo", whole, [task], tmp_path)
+    complete = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful").settings
+    check_tasks("gspo", complete, [task], tmp_path)
     pieces = make_run(
         "gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3"
     ).settings
@@ -269,8 +274,8 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(
         match=r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it",
     ):
         check_tasks("gspo", pieces, [task], tmp_path)
-    own = make_run("gspo", "rollout.tokens_per_step=3").settings
-    check_tasks("gspo", own, [task], tmp_path)
+    native = make_run("gspo", "rollout.tokens_per_step=3").settings
+    check_tasks("gspo", native, [task], tmp_path)
     several: Any = SimpleNamespace(name="guess", max_turns=3, max_tokens=10, reward_names=())
     with pytest.raises(
         LabError,
@@ -279,5 +284,5 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(
             r" it out"
         ),
     ):
-        check_tasks("gspo", own, [several], tmp_path)
-    check_tasks("gspo", own, [task, several], tmp_path)  # a benchmark may have them
+        check_tasks("gspo", native, [several], tmp_path)
+    check_tasks("gspo", native, [task, several], tmp_path)  # a benchmark may have them

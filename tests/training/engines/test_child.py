@@ -68,21 +68,21 @@ def test_a_bad_line_is_told_with_its_number_and_the_last_lines(line: str, why: s
     with child(f"print('one'); print('{STEP}'); print('{line}')") as process:
         records = iter(process)
         assert next(records) == StepRecord(step=0, prompts=4, responses=8, reward_mean=0.5)
-        with pytest.raises(LabError, match=why) as told:
+        with pytest.raises(LabError, match=why) as refusal:
             next(records)
-    assert told.value.details == ("its last lines:", "one", STEP, line)
+    assert refusal.value.details == ("its last lines:", "one", STEP, line)
 
 
 @pytest.mark.parametrize("followed", [False, True])
 def test_a_child_that_fails_is_told_with_its_last_lines(followed: bool, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    said = f"open({str(log)!r}, 'w').write('one\\n')" if followed else f"print('{STEP}')"
-    with child(f"{said}; print('no memory'); raise SystemExit(7)") as process:
+    output = f"open({str(log)!r}, 'w').write('one\\n')" if followed else f"print('{STEP}')"
+    with child(f"{output}; print('no memory'); raise SystemExit(7)") as process:
         lines = process.follow(log, lambda: False) if followed else iter(process)
         next(lines)
-        with pytest.raises(LabError, match="exit code 7") as told:
+        with pytest.raises(LabError, match="exit code 7") as refusal:
             next(lines)
-    assert (told.value.details[0], told.value.details[-1]) == ("its last lines:", "no memory")
+    assert (refusal.value.details[0], refusal.value.details[-1]) == ("its last lines:", "no memory")
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_a_killed_process_is_a_crash_with_a_hint_at_memory(end: str) -> None:
     """
     with (
         child(f"print('======'); {end}") as process,
-        pytest.raises(Crashed, match="SIGKILL; out of memory") as told,
+        pytest.raises(Crashed, match="SIGKILL; out of memory") as refusal,
     ):
         list(process)
-    assert told.value.details == ()
+    assert refusal.value.details == ()
 
 
 def test_records_of_one_line_come_together_and_the_child_hears_when_they_are_kept() -> None:
@@ -161,7 +161,7 @@ ENDS = (
 @pytest.mark.parametrize("alive", [True, False])
 def test_who_started_it_must_still_be_there(alive: bool) -> None:
     worker = os.getpid() if alive else 2**22 + 1  # beyond the largest number of a process
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ENDS],
         env={**os.environ, WORKER: str(worker)},
         capture_output=True,
@@ -169,5 +169,5 @@ def test_who_started_it_must_still_be_there(alive: bool) -> None:
         timeout=120,
         check=False,
     )
-    assert ("at work" if alive else "the worker is gone") in done.stdout + done.stderr
-    assert done.returncode == (0 if alive else 1)
+    assert ("at work" if alive else "the worker is gone") in process.stdout + process.stderr
+    assert process.returncode == (0 if alive else 1)

@@ -32,11 +32,11 @@ GOOD = ENGINE.replace("FACTS", "facts={'python': '3'}").replace(" MORE", "")
 
 
 def test_the_native_engine_does_what_an_engine_should() -> None:
-    done = gspo_lab("engines", "check", "native", "--device", "cpu")
-    assert done.code == 0, done.err
+    process = gspo_lab("engines", "check", "native", "--device", "cpu")
+    assert process.code == 0, process.err
     # Three steps of two mini-batches; five problems at the start and at the end; a group of four
     # responses kept whole.
-    assert done.out == "native works: 3 steps, 6 updates, 14 answers\n"
+    assert process.out == "native works: 3 steps, 6 updates, 14 answers\n"
 
 
 def check(name: str, text: str) -> Said:
@@ -47,16 +47,16 @@ def check(name: str, text: str) -> Said:
 
 def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = check("mine", GOOD)
-    assert (done.code, "mine.py:Engine works: 3 steps" in done.out) == (0, True), done
+    process = check("mine", GOOD)
+    assert (process.code, "mine.py:Engine works: 3 steps" in process.out) == (0, True), process
     Path("mine.toml").unlink()
-    done = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
-    assert "would ignore [[bench]]; it can vary" in done.err
-    assert "`proof`: docs/reference/engines.md" in done.err
-    done = check("bad", ENGINE.replace("FACTS", "facts=None").replace(" MORE", ", entropy=1.0"))
-    assert done.code == 2
-    assert "it writes no RunStatus(state='started') with facts" in done.err
-    assert "it fills entropy, which its capabilities.records do not name" in done.err
+    process = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
+    assert "would ignore [[bench]]; it can vary" in process.err
+    assert "`proof`: docs/reference/engines.md" in process.err
+    process = check("bad", ENGINE.replace("FACTS", "facts=None").replace(" MORE", ", entropy=1.0"))
+    assert process.code == 2
+    assert "it writes no RunStatus(state='started') with facts" in process.err
+    assert "it fills entropy, which its capabilities.records do not name" in process.err
 
 
 def test_an_engine_that_never_stops_is_refused(
@@ -64,11 +64,13 @@ def test_an_engine_that_never_stops_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write = "sink.write([StepRecord("
-    done = check("deaf", GOOD.replace(write, f"__import__('time').sleep(1.3)\n            {write}"))
-    assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (
+    process = check(
+        "deaf", GOOD.replace(write, f"__import__('time').sleep(1.3)\n            {write}")
+    )
+    assert (process.code, "trained 2 more steps after it was asked to stop" in process.err) == (
         2,
         True,
-    ), done.out + done.err
+    ), process.out + process.err
 
 
 def test_an_installed_package_adds_an_engine_by_an_entry_point(

@@ -71,7 +71,7 @@ def test_levels_and_the_sum(make_run: MakeRun) -> None:
     """A critic that has moved: tokens' advantages differ within a response, the sequence's are
     their mean or sum.
     """
-    found = {}
+    actual = {}
     for name, arm, *changes in (
         ("token", "grpo"),
         ("sequence-token", "gspo", "arm.gspo.importance_sampling_level=sequence-token"),
@@ -82,15 +82,15 @@ def test_levels_and_the_sum(make_run: MakeRun) -> None:
         reward_N = torch.arange(16.0) % 3
         critic.advantages(experience, reward_N)
         critic.update(experience, torch.arange(16))
-        found[name] = critic.advantages(experience, reward_N)
+        actual[name] = critic.advantages(experience, reward_N)
     mask_NT = experience.mask_NT
-    adv_NT = found["token"]
-    assert torch.equal(found["sequence-token"], adv_NT)
+    adv_NT = actual["token"]
+    assert torch.equal(actual["sequence-token"], adv_NT)
     assert (adv_NT.amax(dim=1) - adv_NT.where(mask_NT, adv_NT.amax()).amin(dim=1)).max() > 1e-3
     total_N1 = adv_NT.sum(dim=1, keepdim=True)
-    assert torch.allclose(found["sum"], total_N1 * mask_NT, atol=1e-5)
+    assert torch.allclose(actual["sum"], total_N1 * mask_NT, atol=1e-5)
     assert torch.allclose(
-        found["mean"], total_N1 / mask_NT.sum(dim=1, keepdim=True) * mask_NT, atol=1e-5
+        actual["mean"], total_N1 / mask_NT.sum(dim=1, keepdim=True) * mask_NT, atol=1e-5
     )
 
 
@@ -168,16 +168,16 @@ def test_it_is_counted_and_without_one_nothing_is_recorded(trained: Trained) -> 
         (plain.steps, OF_STEPS, StepRecord),
     ):
         assert all(
-            isinstance(one, kind) and getattr(one, name) is None
-            for one in records
+            isinstance(record, kind) and getattr(record, name) is None
+            for record in records
             for name in names
         )
     assert "critic" not in plain.statuses[0].facts
     # Passes over every position: sampling 1, old policy 3/4 (4 mini-batches), update 3; the critic
     # 1 and 3.
-    before = plain.steps[0].flops_total
-    after = with_critic.steps[0].flops_total
-    assert after / before == pytest.approx((4.75 + 4) / 4.75)
+    initial = plain.steps[0].flops_total
+    final = with_critic.steps[0].flops_total
+    assert final / initial == pytest.approx((4.75 + 4) / 4.75)
     answers = [a for a in with_critic.answers if a.bench == "rollout" and a.step == 0]
     tokens = sum(a.tokens for a in answers)
     assert sum(a.advantage * a.tokens for a in answers) / tokens == pytest.approx(0, abs=1e-6)
@@ -196,5 +196,5 @@ def test_a_dead_critic_is_told(make_run: MakeRun) -> None:
     with torch.no_grad():
         setting.critic.trained.model.head.weight.fill_(float("nan"))
     experience.credit(setting.critic.advantages(experience, torch.ones(16)))
-    done = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(16), fresh=True))
-    assert not done.finite
+    result = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(16), fresh=True))
+    assert not result.finite

@@ -42,8 +42,12 @@ class Resting(TransformersSampler):
 
 def groups(memory: Memory, step: int) -> list[list[float]]:
     """The rewards of the groups that a step trained on."""
-    rewards = [one.reward for one in memory.answers if one.bench == "rollout" and one.step == step]
-    return [rewards[first : first + GROUP] for first in range(0, len(rewards), GROUP)]
+    rewards = [
+        answer.reward
+        for answer in memory.answers
+        if answer.bench == "rollout" and answer.step == step
+    ]
+    return [rewards[start : start + GROUP] for start in range(0, len(rewards), GROUP)]
 
 
 def test_groups_that_earned_the_same_are_dropped_and_others_asked(
@@ -60,17 +64,17 @@ def test_groups_that_earned_the_same_are_dropped_and_others_asked(
     assert spread
     # One round: what the plain run would have trained on, without the groups that have no gradient.
     assert groups(once, 0) == spread
-    first = once.steps[0]
-    assert (first.prompts, first.responses, first.dropped_groups) == (
+    earlier = once.steps[0]
+    assert (earlier.prompts, earlier.responses, earlier.dropped_groups) == (
         4,
         GROUP * len(spread),
         len(alike),
     )
     assert [
-        first.reward_mean,
-        first.zero_variance_groups,
-        first.rollout_digest,
-        first.prompt_digest,
+        earlier.reward_mean,
+        earlier.zero_variance_groups,
+        earlier.rollout_digest,
+        earlier.prompt_digest,
     ] == [
         plain.steps[0].reward_mean,
         plain.steps[0].zero_variance_groups,
@@ -112,24 +116,24 @@ def test_a_sampler_rests_when_the_last_round_is_over(make_run: MakeRun, tmp_path
 def test_which_others_are_asked_does_not_follow_from_how_many_may_be(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    asked = []
+    requested = []
     for rounds in (2, 20):
         run = make_run("gspo", f"rollout.dynamic_sampling={rounds}")
         loop = Loop(run, components(run), Memory(), tmp_path)
-        asked.append(
+        requested.append(
             [
                 *loop._replacement_groups(5, 1, 3),
                 *loop._replacement_groups(5, 3, 4),
                 *loop._replacement_groups(6, 1, 3),
             ]
         )
-        own = [request.noise_key for step in (5, 6) for request in loop.requests(step)]
-        others = [request.noise_key for _, requests in asked[-1] for request in requests]
-        assert len(set(own + others)) == 8 * GROUP + 7 * GROUP
-        names = [problem.id for problem, _ in asked[-1]]
+        native = [request.noise_key for step in (5, 6) for request in loop.requests(step)]
+        replacements = [request.noise_key for _, requests in requested[-1] for request in requests]
+        assert len(set(native + replacements)) == 8 * GROUP + 7 * GROUP
+        names = [problem.id for problem, _ in requested[-1]]
         assert len(set(names[:4])) == 4
         assert names[:3] != names[4:]
-    assert asked[0] == asked[1]
+    assert requested[0] == requested[1]
 
 
 def test_rewards_that_single_precision_cannot_tell_apart_are_the_same(
@@ -166,12 +170,14 @@ def test_a_problem_that_is_asked_twice_in_a_step_has_twice_as_many_answers(
     memory = train(
         make_run("grpo", "steps=1", "rollout.prompts_per_step=40", key), tmp_path / "run"
     )
-    kept = [(one.problem, one.sample) for one in memory.answers if one.bench == "rollout"]
-    assert len(kept) == len(set(kept)) == memory.steps[0].responses
-    problems = [problem for problem, _ in kept[::GROUP]]
+    train_answers = [
+        (answer.problem, answer.sample) for answer in memory.answers if answer.bench == "rollout"
+    ]
+    assert len(train_answers) == len(set(train_answers)) == memory.steps[0].responses
+    problems = [problem for problem, _ in train_answers[::GROUP]]
     assert len(set(problems)) < len(problems)
     for problem in set(problems):
-        assert [sample for one, sample in kept if one == problem] == list(
+        assert [sample for answer, sample in train_answers if answer == problem] == list(
             range(GROUP * problems.count(problem))
         )
 
@@ -184,18 +190,24 @@ def test_length_costs_reward_and_gives_an_equal_group_a_signal(
     run = make_run("grpo", *settings)
     (Path(run.base) / "lottery.py").write_text(SURE)
     memory = train(run, tmp_path / "run")
-    kept = [one for one in memory.answers if one.bench == "rollout"]
-    costs = torch.tensor([0.1 * max(one.tokens - 6, 0) for one in kept], dtype=torch.float64)
+    train_answers = [answer for answer in memory.answers if answer.bench == "rollout"]
+    costs = torch.tensor(
+        [0.1 * max(answer.tokens - 6, 0) for answer in train_answers], dtype=torch.float64
+    )
     step = memory.steps[0]
     assert step.overlong_penalty == pytest.approx(costs.mean().item())
     assert step.reward_mean == 1.0
-    for first in range(0, len(kept), GROUP):
-        own = costs[first : first + GROUP]
-        advantage = (own.mean() - own) / (own.std() + 1e-6) if own.max() > own.min() else own * 0
-        assert [one.advantage for one in kept[first : first + GROUP]] == pytest.approx(
-            advantage.tolist(), abs=1e-4
+    for start in range(0, len(train_answers), GROUP):
+        native = costs[start : start + GROUP]
+        advantage = (
+            (native.mean() - native) / (native.std() + 1e-6)
+            if native.max() > native.min()
+            else native * 0
         )
-    assert any(one.advantage for one in kept)
+        assert [
+            answer.advantage for answer in train_answers[start : start + GROUP]
+        ] == pytest.approx(advantage.tolist(), abs=1e-4)
+    assert any(answer.advantage for answer in train_answers)
     assert train(make_run("grpo", "steps=1"), tmp_path / "plain").steps[0].overlong_penalty is None
 
 

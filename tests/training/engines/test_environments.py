@@ -44,7 +44,7 @@ def test_every_engine_and_launcher_says_how_far_it_was_tried() -> None:
 @pytest.mark.parametrize("engine", ["native", "verl", "areal"])
 def test_the_smoke_test_is_a_study_that_the_engine_takes(engine: str) -> None:
     study = smoke_study(engine, "cpu")
-    preflight(study, here=False)
+    preflight(study, on_this_machine=False)
     assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [
         (engine, 3)
     ]
@@ -90,28 +90,30 @@ def test_a_pip_that_fails_is_told_with_its_last_lines(
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # nothing can be had
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    said: list[str] = []
+    output: list[str] = []
     with pytest.raises(LabError, match="pip install failed") as error:
-        install("verl", False, said.append)
+        install("verl", False, output.append)
     assert "No matching distribution found" in error.value.details[-1]
-    assert any("verl" in line for line in said)
+    assert any("verl" in line for line in output)
 
 
 def test_the_pins_name_one_version_of_what_was_tried() -> None:
     for on_gpu in (False, True):
-        wanted = environment_of("verl", on_gpu)
+        expected = environment_of("verl", on_gpu)
         areal = environment_of("areal", on_gpu)
-        assert "verl==0.9.1" in wanted["without_dependencies"]
+        assert "verl==0.9.1" in expected["without_dependencies"]
         assert "areal==1.0.4" in areal["without_dependencies"]
         assert all(
-            any(one.startswith("torch==") for one in each["packages"]) for each in (wanted, areal)
+            any(item.startswith("torch==") for item in table["packages"])
+            for table in (expected, areal)
         )
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in {*wanted["python"], "3.13"}
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in {*expected["python"], "3.13"}
 
 
 def test_the_page_says_of_every_engine_what_is_known() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/engines.md").read_text(encoding="utf-8")
     for name in ENGINES:
-        told = read_description("engine", name, ENGINES)
-        row = f"| `{name}` | {told['ran']} | {told['loaded'] or '–'} | {told['never'] or '–'} |"
+        description = read_description("engine", name, ENGINES)
+        cells = (description["ran"], description["loaded"] or "–", description["never"] or "–")
+        row = f"| `{name}` | {' | '.join(cells)} |"
         assert row in page, row

@@ -98,7 +98,7 @@ class Looked(Memory):
     def write(self, records: Any) -> None:
         super().write(records)
         self.doing.append(" ".join(filter(None, self.home.phase())))
-        steps = [one.step for one in records if isinstance(one, StepRecord)]
+        steps = [record.step for record in records if isinstance(record, StepRecord)]
         self.saved += [
             sorted(path.name for path in self.home.path.glob("copies/saved/*")) for _ in steps
         ]
@@ -121,19 +121,21 @@ def test_the_lab_evaluates_the_models_that_a_program_saves(
     folder.path.mkdir()
     sink = Looked(folder)
     assert train(Copies(), run, sink, folder.path, lambda: False)
-    asked = [one for one in sink.answers if one.bench == "lottery"]
-    counts = {step: sum(one.step == step for one in asked) for step in (0, 1, 2, 3, 4)}
+    bench_answers = [answer for answer in sink.answers if answer.bench == "lottery"]
+    counts = {
+        step: sum(answer.step == step for answer in bench_answers) for step in (0, 1, 2, 3, 4)
+    }
     assert counts == {0: 5, 1: 0, 2: 5, 3: 0, 4: 15}, (
         "five problems; three samples each where it decides"
     )
-    first = {one.problem: one.text for one in asked if one.step == 0}
-    assert first == {one.problem: one.text for one in asked if one.step == 2}, (
+    start = {answer.problem: answer.text for answer in bench_answers if answer.step == 0}
+    assert start == {answer.problem: answer.text for answer in bench_answers if answer.step == 2}, (
         "one model, the same random numbers"
     )
     order = [
-        (type(one).__name__, one.step)
-        for one in sink.records
-        if getattr(one, "bench", "") != "rollout"
+        (type(answer).__name__, answer.step)
+        for answer in sink.records
+        if getattr(answer, "bench", "") != "rollout"
     ]
     assert order.index(("AnswerRecord", 2)) < order.index(("StepRecord", 1)), (
         "a step is recorded when it is evaluated"
@@ -142,7 +144,7 @@ def test_the_lab_evaluates_the_models_that_a_program_saves(
         "one model at a time, which waits for its evaluation"
     )
     starting = "starting Copies (nothing)"
-    assert [one for one in sink.doing if one != "training"] == [
+    assert [answer for answer in sink.doing if answer != "training"] == [
         "",
         "evaluating",
         starting,

@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 
 def needs(engine: str) -> list[pytest.MarkDecorator]:
     """Of tests that need an engine's environment."""
-    there = (home_of(engine) / "bin" / "python").exists()
+    remote = (home_of(engine) / "bin" / "python").exists()
     return [
         getattr(pytest.mark, engine),
-        pytest.mark.skipif(not there, reason=f"gspo-lab engines install {engine}"),
+        pytest.mark.skipif(not remote, reason=f"gspo-lab engines install {engine}"),
     ]
 
 
@@ -130,28 +130,28 @@ def test_verl_reads_what_it_would_be_given(settings: dict[str, Any], tmp_path: P
     overrides = []
     for place, (options, changes, _) in enumerate(GIVEN):
         changes = [f"engine={{name='verl', options={{{options}}}}}", *changes]
-        words = [word for one in changes for word in ("--set", one)]
+        words = [word for item in changes for word in ("--set", item)]
         to = tmp_path / str(place)
         written = gspo_lab(
             "plan", tmp_path / "arms.toml", "--arms", "gspo", *words, "--write-config", to
         )
         assert written.code == 0, written.out + written.err
         overrides.append(str(to / "gspo/verl/attempt-1/overrides.txt"))
-    done = subprocess.run(
+    process = subprocess.run(
         [str(home_of("verl") / "bin" / "python"), "-c", READ, *overrides],
         capture_output=True,
         text=True,
         timeout=1500,
     )
-    read = [line for line in done.stdout.splitlines() if line.startswith("READ ")]
-    assert read == [f"READ {wanted}" for *_, wanted in GIVEN], done.stderr[-2000:]
+    read = [line for line in process.stdout.splitlines() if line.startswith("READ ")]
+    assert read == [f"READ {expected}" for *_, expected in GIVEN], process.stderr[-2000:]
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(one, marks=needs(str(one["engine"])), id=str(one["engine"]))
-        for one in (VERL, AREAL)
+        pytest.param(record, marks=needs(str(record["engine"])), id=str(record["engine"]))
+        for record in (VERL, AREAL)
     ],
 )
 def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(
@@ -161,27 +161,29 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(
     grpo, gspo = runs = [RunFolder(tmp_path / "runs/arms" / arm / "s0") for arm in ("grpo", "gspo")]
     words = ("run", "arms.toml", "--jobs", "1", "--set", "device=cpu")
     command = [sys.executable, "-m", "gspo_lab.cli", *words]
-    first = subprocess.Popen(
+    earlier = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    until(lambda: grpo.records("step") or first.poll() is not None, seconds=1500)
+    until(lambda: grpo.records("step") or earlier.poll() is not None, seconds=1500)
     worker = lock_holder(grpo.path / "lock")
     assert worker is not None, grpo.log.read_text()[-3000:]
     os.kill(int(worker.split()[0]), signal.SIGKILL)
-    assert first.wait(1500) == 1  # the other arm is trained all the same
+    assert earlier.wait(1500) == 1  # the other arm is trained all the same
     until(lambda: not list(processes_of(grpo.path / settings["engine"])), seconds=120)
     assert not grpo.status().finished
 
-    second = lab(tmp_path, *words)
-    assert second.returncode == 0, second.stdout + second.stderr
+    later = lab(tmp_path, *words)
+    assert later.returncode == 0, later.stdout + later.stderr
     assert (tmp_path / "reports/arms.html").is_file()
-    starts = [one["step"] for one in grpo.records("status") if one["state"] == "started"]
+    starts = [record["step"] for record in grpo.records("status") if record["state"] == "started"]
     assert starts[0] == 0
     assert starts[-1] in (1, 2)
     for run in runs:
         _whole(run, settings["warmup"])
-        left = [path.name for path in (run.path / settings["engine"]).iterdir() if path.is_dir()]
-        assert all(name.startswith("attempt-") for name in left)
+        leftover = [
+            path.name for path in (run.path / settings["engine"]).iterdir() if path.is_dir()
+        ]
+        assert all(name.startswith("attempt-") for name in leftover)
     begun = [run.records("step")[0] for run in (grpo, gspo)]
     assert begun[0]["prompt_digest"] == begun[1]["prompt_digest"]
     if settings is VERL:
@@ -194,30 +196,35 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(
 
 def _whole(run: RunFolder, warmup: int) -> None:
     """All that three steps of four updates leave, each once."""
-    assert [one["step"] for one in run.records("step")] == [0, 1, 2]
+    assert [record["step"] for record in run.records("step")] == [0, 1, 2]
     updates = run.records("update")
     answers = run.records("answer")
-    assert [(one["step"], one["minibatch"]) for one in updates] == [
+    assert [(record["step"], record["minibatch"]) for record in updates] == [
         (s, k) for s in range(3) for k in range(4)
     ]
     assert updates[0]["log_ratio_max_abs"] == pytest.approx(0, abs=1e-5)  # nothing has moved yet
-    assert any(one["clipped_tokens"] for one in updates)
-    rates = [one["learning_rate"] for one in updates]
+    assert any(record["clipped_tokens"] for record in updates)
+    rates = [record["learning_rate"] for record in updates]
     assert rates == pytest.approx([1e-3 * min(1, (n + 1) / max(warmup, 1)) for n in range(12)])
-    drawn = [one for one in answers if one["bench"] == "rollout"]
-    assert not any("sample_seed" in one for one in drawn)
+    drawn = [record for record in answers if record["bench"] == "rollout"]
+    assert not any("sample_seed" in record for record in drawn)
     for step in range(3):
-        of_step = [one for one in drawn if one["step"] == step]
-        assert Counter(one["problem"] for one in of_step) == dict.fromkeys(
-            (one["problem"] for one in of_step), 4
+        of_step = [record for record in drawn if record["step"] == step]
+        assert Counter(record["problem"] for record in of_step) == dict.fromkeys(
+            (record["problem"] for record in of_step), 4
         )
         lengths = [
-            n for one in updates if one["step"] == step for n in one["response_detail"]["length"]
+            n
+            for record in updates
+            if record["step"] == step
+            for n in record["response_detail"]["length"]
         ]
-        assert sorted(lengths) == sorted(one["tokens"] for one in of_step)
+        assert sorted(lengths) == sorted(record["tokens"] for record in of_step)
         assert len(of_step) == 32
-    asked = Counter((one["step"], one["problem"]) for one in answers if one["bench"] == "lottery")
-    assert asked == dict.fromkeys(
+    bench_answers = Counter(
+        (record["step"], record["problem"]) for record in answers if record["bench"] == "lottery"
+    )
+    assert bench_answers == dict.fromkeys(
         ((step, f"held-out-{letter}") for step in (0, 2, 3) for letter in "vwxyz"), 2
     )
     assert (run.final / "config.json").is_file()
@@ -228,16 +235,16 @@ def _as_verl_says(run: RunFolder) -> None:
     does.
     """
     updates = run.records("update")
-    drawn = [one["tokens"] for one in run.records("answer") if one["bench"] == "rollout"]
-    assert [length for one in updates for length in one["response_detail"]["length"]] == drawn
-    for step, said in _log(run):
-        made = [one for one in updates if one["step"] == step]
-        for name, theirs in (
+    drawn = [answer["tokens"] for answer in run.records("answer") if answer["bench"] == "rollout"]
+    assert [length for answer in updates for length in answer["response_detail"]["length"]] == drawn
+    for step, output in _log(run):
+        outputs = [answer for answer in updates if answer["step"] == step]
+        for name, peer in (
             ("clip_fraction_tokens", "actor/pg_clipfrac"),
             ("stale_k1", "actor/ppo_kl"),
         ):
-            assert statistics.fmean(one[name] for one in made) == pytest.approx(
-                said[theirs], abs=1e-6
+            assert statistics.fmean(answer[name] for answer in outputs) == pytest.approx(
+                output[peer], abs=1e-6
             )
 
 

@@ -110,7 +110,7 @@ def test_what_the_task_lacks_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("engine", "more"),
+    ("engine", "extra"),
     [
         pytest.param("trl", (), marks=pytest.mark.trl),
         ("verl", ()),
@@ -118,12 +118,12 @@ def test_what_the_task_lacks_is_refused(
     ],
 )
 def test_engines_that_are_given_one_reward_refuse_it(
-    make: Make, tmp_path: Path, engine: str, more: tuple[str, ...]
+    make: Make, tmp_path: Path, engine: str, extra: tuple[str, ...]
 ) -> None:
     if engine == "trl":
         pytest.importorskip("trl")
     with pytest.raises(LabError, match="gdpo"):
-        check_engine("gdpo", make(*NAMED, f"engine={engine}", *more).settings, tmp_path)
+        check_engine("gdpo", make(*NAMED, f"engine={engine}", *extra).settings, tmp_path)
 
 
 @pytest.mark.parametrize("values", [{"dynamic_sampling": 1}, {"overlong_buffer": 2}])

@@ -17,7 +17,7 @@ def gradient(
     """The gradient of one mini-batch of all rows, as one vector; the optimizer's step is undone."""
     updater = parts_.updater
     model = parts_.policy.model
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    initial = {name: value.clone() for name, value in model.state_dict().items()}
     caught: dict[str, torch.Tensor] = {}
     updater.trained.optimizer.register_step_pre_hook(
         lambda *_: caught.update(
@@ -29,7 +29,7 @@ def gradient(
     minibatch = MinibatchRows(0, 0, torch.arange(len(experience.mask_NT)), fresh)
     updater.update(experience, minibatch)
     assert all(p.grad is None for p in model.parameters()), "their memory is sampling's"
-    model.load_state_dict(before)
+    model.load_state_dict(initial)
     return caught["grad"]
 
 
@@ -64,44 +64,46 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         rows = torch.arange(16)
         setting.policy.fill_old_policy(experience, rows)
         drift(setting)
-        whole = gradient(setting, experience, fresh=False)
+        complete = gradient(setting, experience, fresh=False)
         for tokens in (1, 60, 120):
             assert len(list(microbatches(experience, rows, tokens))) > 1
-            assert relative(gradient(setting, experience, fresh=False, tokens=tokens), whole) < 1e-6
+            assert (
+                relative(gradient(setting, experience, fresh=False, tokens=tokens), complete) < 1e-6
+            )
 
 
 def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on
     it.
     """
-    wanted = (
+    expected = (
         "policy_loss=bapo",
         "importance_sampling_level=token",
         "clip_low=0.01",
         "clip_high=0.01",
     )
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
-    setting = components(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))))
+    setting = components(make_run("gspo", *(f"arm.gspo.{item}" for item in (*expected, *ends))))
     experience = experience_of(setting)
     rows = torch.arange(16)
     fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, rows, True))[0]
     assert fresh is setting.updater.objective
     setting.policy.fill_old_policy(experience, rows)
     drift(setting)
-    found = []
+    actual = []
     for tokens in (10**9, 60):
         setting.policy.microbatch_tokens = tokens
-        found.append(setting.updater.prepared(experience, MinibatchRows(0, 1, rows, False))[0])
-    assert found[0] == found[1] != fresh
-    done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
-    measured = update_record(setting.updater, experience, done)
+        actual.append(setting.updater.prepared(experience, MinibatchRows(0, 1, rows, False))[0])
+    assert actual[0] == actual[1] != fresh
+    result = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+    measured = update_record(setting.updater, experience, result)
     assert (measured.bapo_clip_low, measured.bapo_clip_high) == (
-        found[0].clip_low,
-        found[0].clip_high,
+        actual[0].clip_low,
+        actual[0].clip_high,
     )
     assert (
         measured.clip_fraction_tokens
-        == int(done.metrics["clip_fraction_tokens"].sum()) / int(experience.mask_NT.sum())
+        == int(result.metrics["clip_fraction_tokens"].sum()) / int(experience.mask_NT.sum())
         > 0
     )
 
@@ -114,9 +116,9 @@ def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     setting.policy.fill_old_policy(experience, rows)
     drift(setting)
     setting.policy.microbatch_tokens = 60
-    done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
-    above_MT = (done.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
-    record = update_record(setting.updater, experience, done)
+    result = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+    above_MT = (result.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
+    record = update_record(setting.updater, experience, result)
     assert (
         record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
     )
@@ -176,17 +178,20 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
         assert len(split) > 1
         for index, part in enumerate(split):
             rows, positions = part.input_BS.shape
-            want = recorded[part.rows, part.first : part.first + positions]
+            want = recorded[part.rows, part.first_column : part.first_column + positions]
             for layer, catch in enumerate(fed):
                 got = catch[index].view(rows, positions, -1)[part.attention_BS].long()
                 assert torch.equal(got, want[:, :, layer][part.attention_BS].long())
-        with setting.policy.routers.tap(*split[0].input_BS.shape) as seen, torch.no_grad():
+        with setting.policy.routers.tap(*split[0].input_BS.shape) as tap, torch.no_grad():
             setting.policy.model(
                 input_ids=split[0].input_BS, attention_mask=split[0].attention_BS.long()
             )
-        own = seen.natural_BSLK[split[0].attention_BS].long().sort(-1).values
-        want = recorded[split[0].rows, split[0].first : split[0].first + split[0].input_BS.shape[1]]
-        assert not torch.equal(own, want[split[0].attention_BS].long().sort(-1).values)
+        native = tap.natural_BSLK[split[0].attention_BS].long().sort(-1).values
+        want = recorded[
+            split[0].rows,
+            split[0].first_column : split[0].first_column + split[0].input_BS.shape[1],
+        ]
+        assert not torch.equal(native, want[split[0].attention_BS].long().sort(-1).values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -205,8 +210,8 @@ def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(
     for rows in minibatches[1:]:
         setting.policy.fill_old_policy(experience, rows)
     for index, rows in enumerate(minibatches[1:], start=1):
-        done = setting.updater.update(experience, MinibatchRows(0, index, rows, False))
-        assert done.log_ratio_MT.abs().max() == 0.0
+        result = setting.updater.update(experience, MinibatchRows(0, index, rows, False))
+        assert result.log_ratio_MT.abs().max() == 0.0
 
 
 def test_dropout_is_off_while_training() -> None:
@@ -240,7 +245,7 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
     make_run: MakeRun, overrides: tuple[str, ...], fresh: bool
 ) -> None:
     """Half of the responses have A = 0; the same update with and without passes over them."""
-    found = []
+    actual = []
     for skip in (False, True):
         setting = components(
             make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
@@ -252,9 +257,9 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
         if not fresh:
             setting.policy.fill_old_policy(experience, torch.arange(16))
             drift(setting)
-        found.append(gradient(setting, experience, fresh=fresh, tokens=100))
-    assert relative(found[1], found[0]) < 1e-5
-    assert torch.linalg.norm(found[0]) > 0
+        actual.append(gradient(setting, experience, fresh=fresh, tokens=100))
+    assert relative(actual[1], actual[0]) < 1e-5
+    assert torch.linalg.norm(actual[0]) > 0
 
 
 def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: MakeRun) -> None:
@@ -272,9 +277,13 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
         experience.adv_NT = torch.zeros_like(experience.adv_NT)
         if skip:
             experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
-        done = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
-        assert (done.columns["loss"], done.columns["grad_norm"], done.finite) == (0.0, 0.0, True)
-        measured = update_record(setting.updater, experience, done)
+        result = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+        assert (result.columns["loss"], result.columns["grad_norm"], result.finite) == (
+            0.0,
+            0.0,
+            True,
+        )
+        measured = update_record(setting.updater, experience, result)
         assert measured.evaluated_responses == (0 if skip else 16)
         assert measured.clip_fraction_tokens == 0.0
         assert (measured.stale_k3 is None) == skip

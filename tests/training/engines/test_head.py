@@ -50,21 +50,21 @@ def gradient(model: Any, logp_BT: torch.Tensor, weight_BT: torch.Tensor = WEIGHT
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, kept: bool) -> None:
+def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, retained: bool) -> None:
     """Even the smallest vocabulary's logits in blocks of so many."""
     monkeypatch.setattr(lm_head, "AT_ONCE", 0)
-    monkeypatch.setattr(lm_head, "KEPT", 2**40 if kept else 0)
+    monkeypatch.setattr(lm_head, "KEPT", 2**40 if retained else 0)
     monkeypatch.setitem(lm_head.BLOCK, "cpu", block)
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
+@pytest.mark.parametrize("retained", [True, False], ids=["retained", "computed again"])
 @pytest.mark.parametrize("block", [1, 500, 2**20], ids=lambda n: f"blocks of {n}")
 @pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe", "gemma2"])
 def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
-    name: str, block: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, block: int, retained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = gemma() if name == "gemma2" else build(name, seed=1)
-    in_blocks(monkeypatch, block, kept=kept)
+    in_blocks(monkeypatch, block, retained=retained)
     inputs, target_BT = batch(model)
     logp_BT, entropy_BT, size_BT = token_logprobs(
         model,
@@ -85,18 +85,18 @@ def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
     assert plain_head(model) == (name != "gemma2")
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
+@pytest.mark.parametrize("retained", [True, False], ids=["retained", "computed again"])
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "in blocks"])
 @pytest.mark.parametrize("name", ["tiny-qwen3", "gemma2"])
 def test_entropies_have_a_gradient(
-    name: str, at_once: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, at_once: bool, retained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of log-probs and entropies together, against the whole logits; some tokens have a gradient by
     entropy alone.
     """
     model = gemma() if name == "gemma2" else build(name, seed=1)
     if not at_once:
-        in_blocks(monkeypatch, 500, kept=kept)
+        in_blocks(monkeypatch, 500, retained=retained)
     inputs, target_BT = batch(model)
     logp_BT, entropy_BT, _ = token_logprobs(
         model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True
@@ -115,31 +115,31 @@ def test_entropies_have_a_gradient(
     )
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
+@pytest.mark.parametrize("retained", [True, False], ids=["retained", "computed again"])
 def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
-    kept: bool, monkeypatch: pytest.MonkeyPatch
+    retained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As clipping leaves them: the same gradient, from products over the others alone; and of none
     of them, zeros.
     """
     model = build("tiny-qwen3", seed=1)
-    in_blocks(monkeypatch, 500, kept=kept)
+    in_blocks(monkeypatch, 500, retained=retained)
     inputs, target_BT = batch(model)
     for weight_BT in (WEIGHTS * (WEIGHTS % 3 != 0), WEIGHTS * 0):
         logp_BT, _, _ = token_logprobs(
             model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False
         )
-        found = gradient(model, logp_BT, weight_BT)
+        actual = gradient(model, logp_BT, weight_BT)
         want = gradient(model, whole(model, inputs, target_BT)[0], weight_BT)
-        torch.testing.assert_close(found, want, atol=1e-5, rtol=1e-4)
-        assert bool(found.any()) == bool(weight_BT.any())
+        torch.testing.assert_close(actual, want, atol=1e-5, rtol=1e-4)
+        assert bool(actual.any()) == bool(weight_BT.any())
 
 
 def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under autocast the products are bfloat16's, and every gradient float32's."""
     model = build("tiny-qwen3", seed=1)
     model.lm_head.bias = torch.nn.Parameter(torch.linspace(-1, 1, model.config.vocab_size))
-    in_blocks(monkeypatch, 500, kept=True)
+    in_blocks(monkeypatch, 500, retained=True)
     inputs, target_BT = batch(model)
     with torch.autocast("cpu", torch.bfloat16):
         logp_BT, _, _ = token_logprobs(
@@ -147,10 +147,10 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
         )
         want_BT, _ = whole(model, inputs, target_BT)
     torch.testing.assert_close(logp_BT, want_BT, atol=1e-6, rtol=1e-5)
-    found = gradient(model, logp_BT)
+    actual = gradient(model, logp_BT)
     want = gradient(model, want_BT)
     assert model.lm_head.bias.grad.dtype == torch.float32
-    assert float((found - want).norm() / want.norm()) < 0.01
+    assert float((actual - want).norm() / want.norm()) < 0.01
 
 
 class Largest(TorchDispatchMode):
@@ -166,14 +166,17 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        made = [
-            one
-            for one in (out if isinstance(out, tuple | list) else [out])
-            if isinstance(one, torch.Tensor)
+        outputs = [
+            item
+            for item in (out if isinstance(out, tuple | list) else [out])
+            if isinstance(item, torch.Tensor)
         ]
-        self.like.update(one.data_ptr() for one in made if one.shape == self.weight.shape)
+        self.like.update(item.data_ptr() for item in outputs if item.shape == self.weight.shape)
         self.numel = max(
-            [self.numel, *(one.untyped_storage().nbytes() // one.element_size() for one in made)]
+            [
+                self.numel,
+                *(item.untyped_storage().nbytes() // item.element_size() for item in outputs),
+            ]
         )
         return out
 
@@ -195,7 +198,7 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
     tokens = mask_BT.sum()
 
     def seen_of() -> Largest:
-        with Largest(model.lm_head.weight) as seen:
+        with Largest(model.lm_head.weight) as recorded:
             logp_BT, _, _ = token_logprobs(
                 model,
                 {"input_ids": ids[:, :-1]},
@@ -205,12 +208,12 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
                 entropy=True,
             )
             logp_BT.sum().backward()
-        assert seen.like >= {model.lm_head.weight.grad.data_ptr()}
+        assert recorded.like >= {model.lm_head.weight.grad.data_ptr()}
         model.zero_grad()
-        return seen
+        return recorded
 
     assert seen_of().numel >= tokens * vocabulary
-    in_blocks(monkeypatch, 5000, kept=False)
+    in_blocks(monkeypatch, 5000, retained=False)
     assert seen_of().numel < tokens * vocabulary / 4
     accumulate_tied_gradient(model)
     assert len(seen_of().like) == 1

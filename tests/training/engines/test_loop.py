@@ -31,8 +31,8 @@ from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
 def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
     """The column of a ratio rule, which mypy does not know."""
-    found: float | None = getattr(update, f"flip_fraction_tokens_{rule}")
-    return found
+    actual: float | None = getattr(update, f"flip_fraction_tokens_{rule}")
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -131,19 +131,19 @@ def test_a_kill_at_the_very_end_loses_nothing(
         "finished",
         True,
     )
-    before = (harried / JOURNAL).read_bytes()
+    initial = (harried / JOURNAL).read_bytes()
     work(harried)
     assert not (harried / CHECKPOINTS / RESUME).exists()
-    assert (harried / JOURNAL).read_bytes() == before
+    assert (harried / JOURNAL).read_bytes() == initial
 
-    seen = [scan(folder / JOURNAL).items for folder in (calm, harried)]
+    recorded = [scan(folder / JOURNAL).items for folder in (calm, harried)]
     updates = [
         {
             (r["step"], r["minibatch"]): (r["loss"], r["grad_norm"])
             for r in lines
             if r["kind"] == "update"
         }
-        for lines in seen
+        for lines in recorded
     ]
     assert updates[0] == updates[1]
     assert len(updates[0]) == 3 * 4
@@ -194,16 +194,16 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, traine
         f"model={model}",
     )
     memory = trained("gspo", *overrides)
-    first = memory.updates[0]
+    earlier = memory.updates[0]
     step = memory.steps[0]
-    assert 0 < first.log_ratio_max_abs < 1e-4
-    assert step.mismatch_abs_max == pytest.approx(first.log_ratio_max_abs)
-    assert (step.evaluated_responses, first.evaluated_responses) == (4, 4)
+    assert 0 < earlier.log_ratio_max_abs < 1e-4
+    assert step.mismatch_abs_max == pytest.approx(earlier.log_ratio_max_abs)
+    assert (step.evaluated_responses, earlier.evaluated_responses) == (4, 4)
     assert step.entropy is not None
-    assert flipped(first) is not None
+    assert flipped(earlier) is not None
     assert flipped(memory.updates[1]) is None
     if model == "tiny-qwen3-moe":
-        assert first.expert_change == 0.0
+        assert earlier.expert_change == 0.0
         assert memory.updates[1].expert_change is None
         assert memory.updates[1].router_entropy is not None
         assert 0 <= memory.updates[1].dead_experts < 1
@@ -212,7 +212,8 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, traine
 def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(trained: Trained) -> None:
     settings = ("rollout.dtype=bfloat16", "update.skip_zero_advantage=false")
     trainer, sampler = (
-        trained("gspo", *settings, f"update.old_logprobs={of}") for of in ("trainer", "sampler")
+        trained("gspo", *settings, f"update.old_logprobs={old_logprobs}")
+        for old_logprobs in ("trainer", "sampler")
     )
     assert trainer.steps[0].rollout_digest == sampler.steps[0].rollout_digest
     assert trainer.steps[0].evaluated_responses == 16
@@ -327,9 +328,9 @@ def test_a_failing_grader_trains_with_reward_0_until_it_fails_on_more_than_its_s
     memory = Memory()
     with pytest.raises(
         LabError, match=r"failed on 9 of 16 responses of step 1, more than .* = 0\.5 allows; .*no"
-    ) as told:
+    ) as refusal:
         Loop(run, components(run), memory, tmp_path / "run").run(lambda: False)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refusal.value)
     assert [(step.grader_errors, step.reward_mean) for step in memory.steps] == [(8, 0.5)]
     failed = [answer for answer in memory.answers if answer.error]
     assert [(answer.reward, answer.correct) for answer in failed] == [(None, None)] * 8
@@ -337,11 +338,13 @@ def test_a_failing_grader_trains_with_reward_0_until_it_fails_on_more_than_its_s
 
 def test_the_last_evaluation_is_asked_more_often(trained: Trained) -> None:
     decisive = ("bench.lottery.decisive_samples=8", "verdict.last=1", "bench.lottery.every=1")
-    answers = [one for one in trained("gspo", *decisive).answers if one.bench == "lottery"]
-    assert Counter(one.step for one in answers) == {0: 5, 1: 5, 2: 5 * 8}
-    first = {one.problem: one.text for one in answers if one.step == 2 and one.sample == 0}
+    answers = [answer for answer in trained("gspo", *decisive).answers if answer.bench == "lottery"]
+    assert Counter(answer.step for answer in answers) == {0: 5, 1: 5, 2: 5 * 8}
+    start = {
+        answer.problem: answer.text for answer in answers if answer.step == 2 and answer.sample == 0
+    }
     plain = trained("gspo")
-    assert first == {
+    assert start == {
         a.problem: a.text for a in plain.answers if a.bench == "lottery" and a.step == 2
     }, "asked alike"
 
@@ -362,10 +365,10 @@ def test_a_weight_that_is_no_number_is_in_every_update(
     overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run("gspo", *overrides)
-    parts = components(run)
+    setting = components(run)
     with torch.no_grad():
-        parts.policy.model.model.norm.weight[0] = torch.nan
-    memory = train(run, tmp_path / "run", parts=parts)
+        setting.policy.model.model.norm.weight[0] = torch.nan
+    memory = train(run, tmp_path / "run", setting=setting)
     # All logits are NaN: every response is the same, and the grader likes it.
     assert [(step.reward_mean, step.zero_variance_groups) for step in memory.steps] == [
         (1.0, 1.0)
@@ -375,13 +378,13 @@ def test_a_weight_that_is_no_number_is_in_every_update(
 
 def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo", "rollout.dtype=bfloat16")
-    parts = components(run)
-    assert isinstance(parts.sampler, TransformersSampler)
+    setting = components(run)
+    assert isinstance(setting.sampler, TransformersSampler)
     with torch.no_grad():
-        parts.sampler._model.model.norm.weight[0] = (
+        setting.sampler._model.model.norm.weight[0] = (
             torch.nan
         )  # of its own copy, until the first refresh
-    memory = train(run, tmp_path / "run", parts=parts)
+    memory = train(run, tmp_path / "run", setting=setting)
     assert [(update.step, update.nonfinite) for update in memory.updates] == [(0, 1)] * 4 + [
         (1, 0)
     ] * 4
@@ -401,13 +404,15 @@ def test_a_copy_of_cispo_s_file_trains_the_same(
     tmp_path: Path, make_run: MakeRun, trained: Trained
 ) -> None:
     shutil.copy(builtin.__file__, tmp_path / "mine.py")
-    own = train(make_run("gspo", "steps=1", "objective.policy_loss=mine.py:LOSS"), tmp_path / "run")
+    native = train(
+        make_run("gspo", "steps=1", "objective.policy_loss=mine.py:LOSS"), tmp_path / "run"
+    )
     of_lab = [
-        one
-        for one in recorded(trained("gspo", "steps=1", "objective.policy_loss=cispo"))
-        if one["kind"] == "update"
+        record
+        for record in recorded(trained("gspo", "steps=1", "objective.policy_loss=cispo"))
+        if record["kind"] == "update"
     ]
-    updates = [one for one in recorded(own) if one["kind"] == "update"]
+    updates = [record for record in recorded(native) if record["kind"] == "update"]
     assert sum(row.get("gate_mean") is not None for row in of_lab) > 1
     assert all(row.get("clipped_tokens") is None for row in of_lab)
     assert updates == of_lab
@@ -440,19 +445,19 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     arm: str, steps: int, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run(arm, f"steps={steps}", "bench.lottery.every=2", *settings)
-    whole = train(run, tmp_path / "whole")
+    uninterrupted = train(run, tmp_path / "whole")
     half = max(1, steps // 2)
-    asked = count()
-    first = train(run, tmp_path / "parts", stop=lambda: next(asked) > half)
-    assert len(first.steps) == half
+    calls = count()
+    earlier = train(run, tmp_path / "parts", stop=lambda: next(calls) > half)
+    assert len(earlier.steps) == half
     if run.settings.rollout.tokens_per_step:
-        assert first.steps[-1].waiting_responses
-        assert any(step.mixed_version_share for step in whole.steps)
-    second = train(run, tmp_path / "parts")
-    assert second.statuses[0].step == half
-    assert recorded(first, second) == recorded(whole)
+        assert earlier.steps[-1].waiting_responses
+        assert any(step.mixed_version_share for step in uninterrupted.steps)
+    later = train(run, tmp_path / "parts")
+    assert later.statuses[0].step == half
+    assert recorded(earlier, later) == recorded(uninterrupted)
     assert final(tmp_path / "whole") == final(tmp_path / "parts")
-    critics = [memory.statuses[0].facts.get("critic") for memory in (whole, first, second)]
+    critics = [memory.statuses[0].facts.get("critic") for memory in (uninterrupted, earlier, later)]
     assert critics[0] == critics[1]
     assert (critics[1] != critics[2]) is (critics[0] is not None), (
         "what the critic has learnt is kept"

@@ -91,8 +91,8 @@ def check(folder: Path) -> Check:
 
 
 def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
-    done = gspo_lab("run", "rates.toml", "--jobs", "1")
-    assert done.code == 0, done
+    process = gspo_lab("run", "rates.toml", "--jobs", "1")
+    assert process.code == 0, process
     declared = json.loads((folder / "runs/rates/study.json").read_text())
     assert declared["arms"]["slow"]["settings"]["engine"] == {
         "name": "toy.py:Toy",
@@ -112,11 +112,11 @@ def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
         )
     assert rewards == {"rates/slow/s0": pytest.approx(0.3), "rates/fast/s0": pytest.approx(0.5)}
     assert right == {"rates/slow/s0": 4, "rates/fast/s0": 8}
-    known = json.loads(facts)
-    assert known["definitions"] == {"entropy": "in bits, not nats"}
-    assert known["grader"].startswith("addition")
-    assert {"code", "packages", "device", "python", "flags"} < known.keys()
-    assert "weights" not in known
+    rows = json.loads(facts)
+    assert rows["definitions"] == {"entropy": "in bits, not nats"}
+    assert rows["grader"].startswith("addition")
+    assert {"code", "packages", "device", "python", "flags"} < rows.keys()
+    assert "weights" not in rows
     assert (folder / "reports/rates.html").is_file()
 
 
@@ -153,9 +153,9 @@ def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(
 )
 def test_what_an_engine_cannot_do_is_one_line(check: Check, override: str, why: str) -> None:
     check()
-    with pytest.raises(LabError, match=why) as told:
+    with pytest.raises(LabError, match=why) as refusal:
         check(override)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,9 @@ def test_what_an_engine_cannot_do_is_one_line(check: Check, override: str, why: 
 def test_capabilities_that_cannot_be_are_told(
     folder: Path, check: Check, capabilities: str, why: str
 ) -> None:
-    begin, _, rest = TOY.partition("    capabilities = Capabilities(")
-    (folder / "toy.py").write_text(
-        f"{begin}    capabilities = {capabilities}\n{rest.partition(')' + chr(10) + chr(10))[2]}"
-    )
+    begin, _, remainder = TOY.partition("    capabilities = Capabilities(")
+    ending = remainder.partition(")\n\n")[2]
+    (folder / "toy.py").write_text(f"{begin}    capabilities = {capabilities}\n{ending}")
     with pytest.raises(LabError, match=why):
         check()
 
@@ -201,8 +200,8 @@ def test_the_native_engine_does_everything_and_takes_no_options(check: Check) ->
 
 
 def test_an_engine_without_options_is_declared_by_its_name_alone(folder: Path) -> None:
-    for given in ("engine=native", "engine={name='native'}"):
-        study = load_study(folder / "rates.toml", overrides=[given])
+    for inputs in ("engine=native", "engine={name='native'}"):
+        study = load_study(folder / "rates.toml", overrides=[inputs])
         settings = study.arms["slow"].settings
         assert (settings.engine.name, settings.engine.options) == ("native", {})
         assert settings.model_dump(mode="json")["engine"] == "native"

@@ -92,12 +92,12 @@ def test_the_estimate_is_within_15_percent(
     expected = estimate(
         shape, settings, prompt_tokens=prompt, response_tokens=24, on_gpu=False
     ).total
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", TRAINED, str(path), *overrides],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
-    peak = json.loads(done.stdout.splitlines()[-1])
+    peak = json.loads(process.stdout.splitlines()[-1])
     assert expected == pytest.approx(peak, rel=0.15)

@@ -82,7 +82,7 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("arm", "more"),
+    ("arm", "extra"),
     [
         ("gspo", ()),
         ("gspo", ("model=tiny-qwen3-moe",)),
@@ -92,10 +92,10 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
     ids=["dense", "experts", "critic", "adapters"],
 )
 def test_runs_in_float16_have_float32s_losses(
-    arm: str, more: tuple[str, ...], trained: Trained
+    arm: str, extra: tuple[str, ...], trained: Trained
 ) -> None:
-    exact = trained(arm, *more).updates
-    half = trained(arm, "update.dtype=float16", *more).updates
+    exact = trained(arm, *extra).updates
+    half = trained(arm, "update.dtype=float16", *extra).updates
     assert len(half) == len(exact) == 8
     # What comes later also differs by what was drawn: the weights have moved apart by roundings.
     assert [update.loss for update in half[:4]] == pytest.approx(
@@ -181,10 +181,10 @@ def test_the_samplers_head_in_float32_follows_the_weights() -> None:
 
 def test_heads_in_float32_on_both_sides_lower_the_mismatch(trained: Trained) -> None:
     """ScaleRL, arXiv 2510.13786: with the body in bfloat16 on both sides."""
-    both = ("update.dtype=bfloat16", "rollout.dtype=bfloat16")
+    settings = ("update.dtype=bfloat16", "rollout.dtype=bfloat16")
     heads = ("update.float32_head=true", "rollout.float32_head=true")
-    plain = trained("gspo", *both).steps[0].mismatch_k3
-    exact = trained("gspo", *both, *heads).steps[0].mismatch_k3
+    plain = trained("gspo", *settings).steps[0].mismatch_k3
+    exact = trained("gspo", *settings, *heads).steps[0].mismatch_k3
     assert 0 < exact < plain
 
 

@@ -83,10 +83,10 @@ def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
     study.write_text(IN_WORDS.format(folder))
     (run,) = load_study(study).runs()
     answers = train(run, tmp_path / "run").of(AnswerRecord)
-    assert {one.bench for one in answers} == {"rollout", "addition"}
-    assert {(one.prompt_version, one.grader) for one in answers} == {
+    assert {answer.bench for answer in answers} == {"rollout", "addition"}
+    assert {(answer.prompt_version, answer.grader) for answer in answers} == {
         ("words/1", "addition-words/1")
     }
-    assert all(one.prompt.startswith("Calculate ") for one in answers)
+    assert all(answer.prompt.startswith("Calculate ") for answer in answers)
     (bare,) = load_study(study, overrides=["task.words=false"]).runs()
     assert components(bare).task.prompt_version == "bare/1"

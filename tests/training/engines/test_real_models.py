@@ -91,23 +91,23 @@ def test_a_model_folder_is_trained_saved_and_asked_again(
     routed = family in ("Qwen3Moe", "Olmoe", "Mixtral")
     assert any(update.router_entropy is not None for update in memory.updates) is routed
     final = tmp_path / "run/checkpoints/final"
-    before, _ = load_model(str(saved), dtype="float32", device="cpu")
-    after, info = AutoModelForCausalLM.from_pretrained(final, output_loading_info=True)
+    initial, _ = load_model(str(saved), dtype="float32", device="cpu")
+    reloaded, info = AutoModelForCausalLM.from_pretrained(final, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    assert (logits(after) - logits(before)).abs().max() > 1e-4
+    assert (logits(reloaded) - logits(initial)).abs().max() > 1e-4
     assert AutoTokenizer.from_pretrained(final).encode("a") == [97]
     if routed:
-        assert after.config._experts_implementation == "grouped_mm"
+        assert reloaded.config._experts_implementation == "grouped_mm"
     task = run.settings.task
     bench = bench_of(
         task.name, task.options, Path(run.base), BenchmarkOverrides(samples=1, problems=2)
     )
-    asked = [
+    requested = [
         evaluate_subject(subject, bench, lambda _: None)
         for subject in run_subjects(RunFolder(tmp_path / "run"))
     ]
-    assert [one.new for one in asked] == [2, 2]
+    assert [item.new for item in requested] == [2, 2]
 
 
 @every_family
@@ -139,8 +139,8 @@ def test_adapters_train_alone_and_end_up_in_the_weights(
 
 
 def test_adapters_begin_as_nothing_and_can_be_switched_off(make_run: MakeRun) -> None:
-    parts = components(make_run("gspo", "model=tiny-qwen3", *LORA))
-    model = parts.policy.model
+    setting = components(make_run("gspo", "model=tiny-qwen3", *LORA))
+    model = setting.policy.model
     start = logits(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -164,8 +164,8 @@ def test_the_kl_term_s_reference_is_the_model_without_adapters(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run("grpo", "model=tiny-qwen3", *LORA, "objective.kl_coef=0.1", "update.epochs=2")
-    parts = components(run)
-    assert parts.reference is parts.policy, "no second copy of the weights"
+    setting = components(run)
+    assert setting.reference is setting.policy, "no second copy of the weights"
     memory = train(run, tmp_path / "run")
     assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
     assert memory.updates[-1].kl > 1e-6
@@ -177,10 +177,11 @@ def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(
     run = make_run(
         "gspo", "model=tiny-qwen3-moe", *LORA, "update.dtype=bfloat16", "rollout.dtype=bfloat16"
     )
-    parts = components(run)
-    assert not parts.sampler.separate
+    setting = components(run)
+    assert not setting.sampler.separate
     kinds = {
-        (parameter.requires_grad, parameter.dtype) for parameter in parts.policy.model.parameters()
+        (parameter.requires_grad, parameter.dtype)
+        for parameter in setting.policy.model.parameters()
     }
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
     memory = train(run, tmp_path / "run")
@@ -209,11 +210,11 @@ def test_thinking_is_written_into_the_template_that_the_checkpoint_keeps(
     tokenizer.save_pretrained(folder)
     run = make_run("gspo", f"model={folder}", "rollout.thinking=false", "steps=1")
     memory = train(run, tmp_path / "run")
-    kept = AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/final")
-    asked = kept.apply_chat_template(
+    retained = AutoTokenizer.from_pretrained(tmp_path / "run/checkpoints/final")
+    requested = retained.apply_chat_template(
         [{"role": "user", "content": "1"}], add_generation_prompt=True, tokenize=False
     )
-    assert asked == "[user]1[bot]<think></think>"
+    assert requested == "[user]1[bot]<think></think>"
     assert memory.statuses[0].facts["pad_is_eos"] is False
     plain = components(
         replace(run, settings=run.settings.model_copy(update={"model": str(folder)}))

@@ -22,13 +22,13 @@ from gspo_lab.training.samplers.base import Request, Rollout
 
 def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) -> None:
     setting = components(make_run("gspo", "record.token_detail=true"))
-    seen = []
+    recorded = []
     for tool in (False, True):
         experience = pad_rollouts(rollouts(tool=tool), 0, setting.device)
         (part,) = microbatches(experience, torch.arange(2), 10**9)
         with torch.no_grad(), setting.policy.forward(part) as forward:
-            seen.append((experience, part, forward.logp_BT))
-    (_, plain, plain_logp), (experience, part, logp) = seen
+            recorded.append((experience, part, forward.logp_BT))
+    (_, plain, plain_logp), (experience, part, logp) = recorded
     assert torch.equal(part.input_BS, plain.input_BS)
     assert torch.equal(part.attention_BS, plain.attention_BS)
     assert part.attention_BS.sum(dim=1).tolist() == [5, 4]
@@ -42,8 +42,8 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
     experience.credit(torch.tensor([[1.0], [-1.0]]))
     assert experience.adv_NT.tolist() == [[1.0, 0.0, 0.0, 1.0], [-1.0, -1.0, -1.0, 0.0]]
     minibatch = MinibatchRows(0, 0, torch.arange(2), fresh=True)
-    done = setting.updater.update(experience, minibatch)
-    record = update_record(setting.updater, experience, done)
+    result = setting.updater.update(experience, minibatch)
+    record = update_record(setting.updater, experience, result)
     assert (record.response_tokens, record.active_tokens) == (5, 5)
     assert record.response_detail["length"] == [2, 3]
     assert [len(values) for values in record.response_detail["log_ratios"]] == [2, 3]
@@ -63,12 +63,14 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     setting.updater.trained.optimizer.register_step_pre_hook(
         lambda *_: caught.append(torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
     )
-    first = torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2)
-    second = torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2)
-    for adv_NT in (first, second, first + second):
+    earlier = torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2)
+    later = torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2)
+    for adv_NT in (earlier, later, earlier + later):
         experience = pad_rollouts(rollouts(tool=False), 0, setting.device)
         experience.credit(adv_NT)
-        done = setting.updater.update(experience, MinibatchRows(0, 0, torch.arange(2), fresh=True))
+        result = setting.updater.update(
+            experience, MinibatchRows(0, 0, torch.arange(2), fresh=True)
+        )
         model.load_state_dict(start)
     assert torch.linalg.norm(caught[0] + caught[1] - caught[2]) < 1e-5 * torch.linalg.norm(
         caught[2]
@@ -76,7 +78,7 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     assert torch.linalg.norm(caught[2]) > 0
     # (2 + 2 - 2 - 2) / 4 and (2 + 2 - 2) / 3: the first response's advantages are no 0, though
     # their mean is.
-    record = update_record(setting.updater, experience, done)
+    record = update_record(setting.updater, experience, result)
     assert record.active_tokens == 7
     assert record.response_detail["advantage"] == pytest.approx([0.0, 2 / 3])
     assert experience.adv_N.tolist() == pytest.approx([0.0, 2 / 3])
@@ -104,16 +106,16 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(
         checkpoint.load(path, "a/b/s1", trained)
     with pytest.raises(
         LabError, match="holds policy, and this run trains critic, policy: delete it"
-    ) as told:
+    ) as refusal:
         checkpoint.load(path, run.id, trained | {"critic": trained["policy"]})
-    assert "\n" not in str(told.value)
-    whole = path.read_bytes()
+    assert "\n" not in str(refusal.value)
+    content = path.read_bytes()
     flips = [
-        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-        for at in range(0, len(whole), len(whole) // 100)
+        content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :]
+        for offset in range(0, len(content), len(content) // 100)
     ]
-    cuts = [whole[:length] for length in range(len(whole) - 100, len(whole) - 1)]
-    for damaged in (*flips, *cuts, whole[: len(whole) // 2], b""):
+    cuts = [content[:length] for length in range(len(content) - 100, len(content) - 1)]
+    for damaged in (*flips, *cuts, content[: len(content) // 2], b""):
         path.write_bytes(damaged)
         with pytest.raises(
             LabError, match="is damaged: delete it and the run starts again from its first step"
@@ -122,7 +124,7 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("aggregation", "how", "loss"),
+    ("aggregation", "method", "loss"),
     [
         # Response 0: 2 tokens, A = 1. Response 1: 3 tokens, A = -2, truncated. All ratios are 1.
         ("seq-mean-token-mean", "train", -(1 - 2) / 2),
@@ -136,12 +138,12 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(
         ("seq-mean-token-sum", "drop", -2 / 1),
     ],
 )
-def test_terms_and_denominators_with_a_pencil(aggregation: Any, how: Any, loss: float) -> None:
+def test_terms_and_denominators_with_a_pencil(aggregation: Any, method: Any, loss: float) -> None:
     request = Request("p", (1, 2), 0, 0)
     rollouts = [Rollout(request, [3] * size, [-1.0] * size, "", size == 3) for size in (2, 3)]
     experience = pad_rollouts(rollouts, 0, torch.device("cpu"))
     experience.credit(torch.tensor([[1.0], [-2.0]]))
-    experience.leave_out(rollouts, how)
+    experience.leave_out(rollouts, method)
     responses, tokens = experience.counts(torch.arange(2))
     logp = experience.sampler_logp_NT
     batch = Batch(experience.mask_NT, experience.adv_NT, logp, responses=responses, tokens=tokens)

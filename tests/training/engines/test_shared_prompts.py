@@ -16,7 +16,7 @@ from gspo_lab.training.samplers.base import Request, Rollout
 FAMILIES: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
 
 
-def model_of(family: str, **more: Any) -> Any:
+def model_of(family: str, **options: Any) -> Any:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
         "hidden_size": 32,
@@ -30,7 +30,7 @@ def model_of(family: str, **more: Any) -> Any:
         pad_token_id=0,
         eos_token_id=1,
         **sizes | (FAMILIES | MIXTURES)[family],
-        **more,
+        **options,
     )
     return getattr(tf, f"{family}ForCausalLM")(config).train()
 
@@ -80,13 +80,13 @@ def test_a_mixture_chooses_the_same_experts_as_in_separate_rows(family: str, rep
             passes.append(forward)
         if replay:
             replayed = (passes[0].natural_BSLK + 1) % 4
-    _, apart, together = passes
+    _, separate, together = passes
     real_BS = part.attention_BS
-    assert torch.equal(together.natural_BSLK[real_BS], apart.natural_BSLK[real_BS])
+    assert torch.equal(together.natural_BSLK[real_BS], separate.natural_BSLK[real_BS])
     torch.testing.assert_close(
-        together.router_entropy_BSL[real_BS], apart.router_entropy_BSL[real_BS]
+        together.router_entropy_BSL[real_BS], separate.router_entropy_BSL[real_BS]
     )
-    torch.testing.assert_close(together.logp_BT, apart.logp_BT, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(together.logp_BT, separate.logp_BT, rtol=1e-4, atol=1e-5)
 
 
 def test_routes_that_differ_within_a_prompt_are_replayed_in_separate_rows() -> None:
@@ -130,13 +130,13 @@ def test_log_probs_and_gradients_are_those_of_separate_rows(
     if adapters:
         add_adapters(model, rank=2, alpha=4)
     assert can_share(model)
-    apart = passed(model, False, budget)
+    separate = passed(model, False, budget)
     together = passed(model, True, budget)
-    torch.testing.assert_close(together[0], apart[0], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(together[1], apart[1], rtol=1e-4, atol=1e-5)
-    assert len(together[2]) == len(apart[2])
-    for one, other in zip(together[2], apart[2], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(together[0], separate[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(together[1], separate[1], rtol=1e-4, atol=1e-5)
+    assert len(together[2]) == len(separate[2])
+    for item, other in zip(together[2], separate[2], strict=True):
+        torch.testing.assert_close(item, other, rtol=1e-3, atol=1e-4)
 
 
 def test_a_prompt_is_fed_once() -> None:

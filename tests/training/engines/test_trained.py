@@ -19,13 +19,13 @@ from gspo_lab.training.models.builtin_models import build
 SETTINGS = UpdateTable(learning_rate=1e-3, warmup_updates=2, weight_decay=0.1)
 
 
-def learn(one: TrainableModel, updates: int) -> None:
+def learn(record: TrainableModel, updates: int) -> None:
     ids = torch.randint(0, 200, (4, 12), generator=torch.Generator().manual_seed(3))
     for _ in range(updates):
-        loss = one.model(input_ids=ids, labels=ids).loss
+        loss = record.model(input_ids=ids, labels=ids).loss
         loss.backward()
-        step = one.step(float(loss.detach()))
-        assert step.weight_norm == pytest.approx(float(weights(one).double().norm()), rel=1e-5)
+        step = record.step(float(loss.detach()))
+        assert step.weight_norm == pytest.approx(float(weights(record).double().norm()), rel=1e-5)
 
 
 def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[TrainableModel, TrainableModel]:
@@ -36,19 +36,19 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[TrainableModel, TrainableMode
     return small, TrainableModel(copy.deepcopy(model), SETTINGS)
 
 
-def weights(one: TrainableModel) -> Any:
-    return torch.cat([parameter.flatten() for parameter in one.model.parameters()]).detach()
+def weights(item: TrainableModel) -> Any:
+    return torch.cat([parameter.flatten() for parameter in item.model.parameters()]).detach()
 
 
 def test_a_large_model_learns_what_a_small_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = pair(monkeypatch)
     assert (small.optimizer.defaults["fused"], large.optimizer.defaults["fused"]) == (None, True)
-    before = weights(small)
-    for one in (small, large):
-        learn(one, 3)
+    initial = weights(small)
+    for item in (small, large):
+        learn(item, 3)
     # AdamW's step is about the learning rate whatever the gradient's size: rounding shows where
     # that is nearly 0.
-    assert float((weights(small) - before).norm()) > 100 * float(
+    assert float((weights(small) - initial).norm()) > 100 * float(
         (weights(small) - weights(large)).norm()
     )
 
@@ -59,10 +59,10 @@ def test_the_embedding_s_gradient_is_added_to_the_tied_head_s(
     small, large = pair(monkeypatch)
     ids = torch.randint(0, 200, (4, 12), generator=torch.Generator().manual_seed(3))
     grads = []
-    for one in (small, large):
+    for item in (small, large):
         for _ in range(2):  # the second pass adds to the first one's
-            one.model(input_ids=ids, labels=ids).loss.backward()
-        grads.append(one.model.get_input_embeddings().weight.grad)
+            item.model(input_ids=ids, labels=ids).loss.backward()
+        grads.append(item.model.get_input_embeddings().weight.grad)
     torch.testing.assert_close(grads[0], grads[1], atol=1e-6, rtol=1e-4)
 
 
@@ -97,7 +97,7 @@ print(resident() - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the threshold is glibc's")
 def test_pieces_of_a_mebibyte_go_back_to_the_system_between_others_that_stay() -> None:
-    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    trimmed, plain = map(int, done.stdout.split())
+    process = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    trimmed, plain = map(int, process.stdout.split())
     assert trimmed < 8 << 20 < 48 << 20 < plain, (trimmed, plain)

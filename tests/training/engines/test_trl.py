@@ -58,10 +58,10 @@ class Given(Loop):
     """The native loop on another's samples, in another's mini-batches."""
 
     def __init__(
-        self, given: Sequence[tuple[Sequence[Rollout], Sequence[torch.Tensor]]], *how: Any
+        self, inputs: Sequence[tuple[Sequence[Rollout], Sequence[torch.Tensor]]], *args: Any
     ) -> None:
-        super().__init__(*how)
-        self.given = given
+        super().__init__(*args)
+        self.given = inputs
 
     def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
         (rollouts,) = [
@@ -85,26 +85,26 @@ def by_trl(
     """
     from gspo_lab.training.engines.trl import gather, trainer
 
-    made: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
+    outputs: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
     plain = gather.updated
 
-    def seen(accelerator: Any, course: Any, batch: Any, *how: Any) -> UpdateResult:
-        done = plain(accelerator, course, batch, *how)
-        made.setdefault(batch.index, (batch.rollouts, []))[1].append(done.minibatch.rows)
-        return done
+    def seen(accelerator: Any, course: Any, batch: Any, *args: Any) -> UpdateResult:
+        result = plain(accelerator, course, batch, *args)
+        outputs.setdefault(batch.index, (batch.rollouts, []))[1].append(result.minibatch.rows)
+        return result
 
     monkeypatch.setattr(trainer, "updated", seen)
     memory = Memory()
     trainer.train(run, memory, folder, lambda: False, 1, 1)
-    return memory, [made[step] for step in sorted(made)]
+    return memory, [outputs[step] for step in sorted(outputs)]
 
 
-def close(name: str, one: UpdateRecord, other: UpdateRecord) -> None:
-    a = getattr(one, name)
+def close(name: str, item: UpdateRecord, other: UpdateRecord) -> None:
+    a = getattr(item, name)
     b = getattr(other, name)
-    told = f"{name} of update {one.step}.{one.minibatch}: {a} and {b}"
-    assert (a is None) == (b is None), told
-    assert a is None or a == pytest.approx(b, rel=CLOSE, abs=CLOSE), told
+    message = f"{name} of update {item.step}.{item.minibatch}: {a} and {b}"
+    assert (a is None) == (b is None), message
+    assert a is None or a == pytest.approx(b, rel=CLOSE, abs=CLOSE), message
 
 
 R2 = ("model=tiny-qwen3-moe", "routing_replay=old-policy")
@@ -127,41 +127,43 @@ def test_on_the_same_samples_every_update_is_natives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = make_run(arm, "update.checkpoint_every=9", *overrides)
-    theirs, given = by_trl(run, tmp_path / "trl", monkeypatch)
-    ours = Memory()
-    Given(given, run, set_up(run, None), ours, tmp_path / "native").run(lambda: False)
+    peer, inputs = by_trl(run, tmp_path / "trl", monkeypatch)
+    lab = Memory()
+    Given(inputs, run, set_up(run, None), lab, tmp_path / "native").run(lambda: False)
     per_step = run.settings.update.per_rollout_batch
-    assert [(u.step, u.minibatch) for u in theirs.updates] == [
+    assert [(u.step, u.minibatch) for u in peer.updates] == [
         (s, m) for s in range(2) for m in range(per_step)
     ]
-    for one, other in zip(theirs.updates, ours.updates, strict=True):
+    for record, other in zip(peer.updates, lab.updates, strict=True):
         for name in SAME:
-            assert getattr(one, name) == getattr(other, name), (name, one.step, one.minibatch)
+            assert getattr(record, name) == getattr(other, name), (
+                name,
+                record.step,
+                record.minibatch,
+            )
         for name in COMPARED:
-            close(name, one, other)
-        if one.minibatch == 0:
-            assert one.log_ratio_max_abs in (0.0, None)
-        own = one.engine_metrics
-        assert own["loss"] == pytest.approx(one.loss, abs=1e-6)
-        level = one.clip_fraction_tokens if arm == "grpo" else one.clip_any_responses
-        assert own["clip_ratio/region_mean"] == pytest.approx(level, abs=1e-6)
-    assert any(update.clip_fraction_tokens for update in ours.updates)
+            close(name, record, other)
+        if record.minibatch == 0:
+            assert record.log_ratio_max_abs in (0.0, None)
+        native = record.engine_metrics
+        assert native["loss"] == pytest.approx(record.loss, abs=1e-6)
+        level = record.clip_fraction_tokens if arm == "grpo" else record.clip_any_responses
+        assert native["clip_ratio/region_mean"] == pytest.approx(level, abs=1e-6)
+    assert any(update.clip_fraction_tokens for update in lab.updates)
     if R2[0] in overrides:
-        assert any(update.expert_change for update in ours.updates)
-        for one, other in zip(theirs.updates, ours.updates, strict=True):
-            close("expert_change", one, other)
+        assert any(update.expert_change for update in lab.updates)
+        for record, other in zip(peer.updates, lab.updates, strict=True):
+            close("expert_change", record, other)
 
 
 def test_bfloat16_trains_float32_weights(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs, _ = by_trl(make_run("gspo", "update.dtype=bfloat16"), tmp_path / "run", monkeypatch)
-    assert all(update.nonfinite == 0 for update in theirs.updates)
+    peer, _ = by_trl(make_run("gspo", "update.dtype=bfloat16"), tmp_path / "run", monkeypatch)
+    assert all(update.nonfinite == 0 for update in peer.updates)
     assert all(
-        update.log_ratio_max_abs in (0.0, None)
-        for update in theirs.updates
-        if update.minibatch == 0
+        update.log_ratio_max_abs in (0.0, None) for update in peer.updates if update.minibatch == 0
     )
-    assert theirs.steps[0].mismatch_abs_max > 1e-4  # the sampler stays in float32
+    assert peer.steps[0].mismatch_abs_max > 1e-4  # the sampler stays in float32
     weights = load_file(tmp_path / "run/checkpoints/final/model.safetensors")
     assert {str(value.dtype) for value in weights.values()} == {"torch.float32"}

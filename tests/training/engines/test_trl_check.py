@@ -35,8 +35,8 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(
     """
     options = ("engine.options={processes = 2, microbatches = 2}",)
     check(make_run, *options)
-    given = translated(make_run("gspo", TRL, *options).settings)
-    wanted = {
+    inputs = translated(make_run("gspo", TRL, *options).settings)
+    expected = {
         "loss_type": "grpo",
         "importance_sampling_level": "sequence",
         "epsilon": 3e-4,
@@ -50,12 +50,12 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(
         "steps_per_generation": 8,
         "num_iterations": 1,
     }
-    assert {key: given[key] for key in wanted} == wanted
+    assert {key: inputs[key] for key in expected} == expected
     assert not translated(make_run("gspo").settings)
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         (("objective.kl_coef=0.1",), "would ignore objective.kl_coef = 0.1"),
         (
@@ -128,27 +128,29 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(
     ],
 )
 def test_what_trl_cannot_do_is_refused(
-    overrides: tuple[str, ...], told: str, make_run: MakeRun, installed: None
+    overrides: tuple[str, ...], message: str, make_run: MakeRun, installed: None
 ) -> None:
     with pytest.raises(LabError) as refused:
         check(make_run, *overrides)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("found", "told"), [(None, "there is none"), ("1.17.0", "here is 1.17.0")])
+@pytest.mark.parametrize(
+    ("actual", "message"), [(None, "there is none"), ("1.17.0", "here is 1.17.0")]
+)
 def test_without_the_version_that_was_tested_one_line_says_what_to_install(
-    found: str | None, told: str, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+    actual: str | None, message: str, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:
-        if found is None:
+        if actual is None:
             raise importlib.metadata.PackageNotFoundError(name)
-        return found
+        return actual
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(LabError) as refused:
         TrlEngine().check(make_run("gspo").settings)
     assert (
         str(refused.value)
-        == f"the engine 'trl' needs trl 1.16.0, {told}: pip install 'gspo-lab[trl]'"
+        == f"the engine 'trl' needs trl 1.16.0, {message}: pip install 'gspo-lab[trl]'"
     )

@@ -57,22 +57,22 @@ def without_times(folder: RunFolder, *kinds: str) -> list[dict[str, Any]]:
     """What a run recorded, but for times and the journal's own chain."""
     records = folder.records(*(kinds or ("step", "update", "answer")))
     return [
-        {key: value for key, value in one.items() if not is_time(key) and key != "chain"}
-        for one in records
+        {key: value for key, value in record.items() if not is_time(key) and key != "chain"}
+        for record in records
     ]
 
 
 def at_work(folder: Path) -> list[int]:
     """The processes that have this folder among their words."""
-    found = []
+    actual = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if str(folder).encode() in words:
-            found.append(int(entry.name))
-    return found
+            actual.append(int(entry.name))
+    return actual
 
 
 @pytest.mark.parametrize(("processes", "overrides"), [(1, ()), (2, MOE), (1, OWN)])
@@ -87,9 +87,11 @@ def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
         "bench.lottery.every=2",
         *overrides,
     )
-    whole = finished(run, tmp_path / "whole")
-    (begun,) = (one for one in whole.records("status") if one["state"] == "started")
-    assert len(whole.records("update")) == 20
+    uninterrupted = finished(run, tmp_path / "whole")
+    (begun,) = (
+        record for record in uninterrupted.records("status") if record["state"] == "started"
+    )
+    assert len(uninterrupted.records("update")) == 20
 
     folder = RunFolder(tmp_path / "torn")
     worker = start(run, folder.path)
@@ -99,24 +101,24 @@ def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
     worker.wait()
     until(lambda: not at_work(folder.path))
 
-    before = folder.status().steps
+    initial = folder.status().steps
     worker = start(run, folder.path)
-    until(lambda: folder.status().steps > before)
+    until(lambda: folder.status().steps > initial)
     worker.send_signal(signal.SIGTERM)
     code = worker.wait(300)
     if folder.status().steps < 5:
         assert (code, folder.status().state) == (Exit.STOPPED, State.STOPPED)
     until(lambda: not at_work(folder.path))
     finished(run, folder.path)
-    assert without_times(folder) == without_times(whole)
+    assert without_times(folder) == without_times(uninterrupted)
     assert all(
-        one["facts"]["code"] == begun["facts"]["code"]
-        for one in folder.records("status")
-        if "facts" in one
+        record["facts"]["code"] == begun["facts"]["code"]
+        for record in folder.records("status")
+        if "facts" in record
     )
     assert not folder.resume.exists()
     assert (folder.final / "model.safetensors").read_bytes() == (
-        whole.final / "model.safetensors"
+        uninterrupted.final / "model.safetensors"
     ).read_bytes()
 
 
@@ -124,19 +126,19 @@ def test_what_trl_draws_itself_ends_as_the_lab_s_responses_do_and_is_as_likely_a
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     shape = ("steps=2", "rollout.max_tokens=7", "rollout.temperature=1.3", "rollout.coupled=false")
-    own = finished(make_run("gspo", TRL, *shape, *OWN[:1]), tmp_path / "own")
+    native = finished(make_run("gspo", TRL, *shape, *OWN[:1]), tmp_path / "own")
     lab = finished(make_run("gspo", TRL, *shape), tmp_path / "lab")
-    first, second = own.records("step")
-    assert first["rollout_digest"] != lab.records("step")[0]["rollout_digest"]
-    for one in (first, second):
-        assert 0 < one["mismatch_abs_max"] < 1e-4, "the log-probs are those of the drawn tokens"
-    answers = [one for one in own.records("answer") if one["bench"] == "rollout"]
-    assert len(answers) == 2 * first["responses"]
-    cut = [one for one in answers if one["truncated"]]
+    earlier, later = native.records("step")
+    assert earlier["rollout_digest"] != lab.records("step")[0]["rollout_digest"]
+    for item in (earlier, later):
+        assert 0 < item["mismatch_abs_max"] < 1e-4, "the log-probs are those of the drawn tokens"
+    answers = [item for item in native.records("answer") if item["bench"] == "rollout"]
+    assert len(answers) == 2 * earlier["responses"]
+    cut = [item for item in answers if item["truncated"]]
     assert 0 < len(cut) < len(answers)
-    assert {one["tokens"] for one in cut} == {7}
-    assert all(one["tokens"] <= 7 for one in answers)
-    assert not any(vowel in one["text"] for one in answers for vowel in "aeiou"), (
+    assert {item["tokens"] for item in cut} == {7}
+    assert all(item["tokens"] <= 7 for item in answers)
+    assert not any(vowel in item["text"] for item in answers for vowel in "aeiou"), (
         "cut before the stop text"
     )
 
@@ -148,12 +150,12 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
     updates count.
     """
     settings = ("rollout.prompts_per_step=8", "steps=1")
-    one, more = (
+    item, extra = (
         finished(make_run("gspo", TRL, f"engine.options={{{options}}}", *settings), tmp_path / name)
         for name, options in (("one", "processes = 1"), ("more", "processes = 2, microbatches = 2"))
     )
-    (alone,) = without_times(one, "step")
-    (together,) = without_times(more, "step")
+    (alone,) = without_times(item, "step")
+    (together,) = without_times(extra, "step")
     for name in (
         "prompt_digest",
         "rollout_digest",
@@ -165,7 +167,7 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
         assert alone[name] == together[name], name
     for name in ("entropy", "mismatch_abs_mean"):
         assert alone[name] == pytest.approx(together[name], abs=1e-6), name
-    updates = [folder.records("update") for folder in (one, more)]
+    updates = [folder.records("update") for folder in (item, extra)]
     for name in ("response_tokens", "active_tokens", "evaluated_responses", "responses"):
         totals = [sum(update[name] for update in records) for records in updates]
         assert totals[0] == totals[1], name
@@ -201,12 +203,12 @@ def test_what_people_can_mend_is_one_line(make_run: MakeRun, tmp_path: Path) -> 
     run = make_run("gspo", TRL, "engine.options.processes=2", "bench=[]")
     folder = RunFolder(tmp_path / "run")
     assert start(run, folder.path).wait(600) == Exit.REFUSED
-    told = folder.status().message
-    assert told.startswith(
+    message = folder.status().message
+    assert message.startswith(
         "the grader failed on 16 of 16 responses of step 0, more than rollout.max_grader_errors"
         " = 0.5"
     )
-    assert "\n" not in told
+    assert "\n" not in message
 
 
 def test_a_smaller_world_than_asked_is_refused(make_run: MakeRun, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
     arm: str, overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make(tmp_path / "study", arm, overrides=overrides)
-    whole = train(run, tmp_path / "whole")
+    uninterrupted = train(run, tmp_path / "whole")
     memory = Memory()
     record = Loop.record
 
@@ -154,14 +154,16 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
         with pytest.raises(Killed):
             loop.run(lambda: False)
     assert len(memory.steps) == 1
-    second = train(run, tmp_path / "parts")
-    assert recorded(memory, second) == recorded(whole)
+    later = train(run, tmp_path / "parts")
+    assert recorded(memory, later) == recorded(uninterrupted)
     assert final(tmp_path / "whole") == final(tmp_path / "parts")
 
     task = build_task("guess", {"max_turns": 3})
-    problems = {one.id: one for split in ("train", "held-out") for one in task.problems(split)}
-    assert {answer.bench for answer in whole.answers} == {"rollout", "guess"}
-    for answer in whole.answers:
+    problems = {
+        problem.id: problem for split in ("train", "held-out") for problem in task.problems(split)
+    }
+    assert {answer.bench for answer in uninterrupted.answers} == {"rollout", "guess"}
+    for answer in uninterrupted.answers:
         turns = turns_from_json(answer.turns)
         again = grade_answer(
             task,
@@ -176,26 +178,28 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
         for place, turn in enumerate(turns[:-1]):
             assert turn.reply == task.reply(problems[answer.problem], turns[: place + 1])
             assert turn.reply in answer.text
-    kept = [answer for answer in whole.answers if answer.bench == "rollout"]
-    of_step = [[a for a in kept if a.step == step.step] for step in whole.steps]
-    for step, answers in zip(whole.steps, of_step, strict=True):
+    train_answers = [answer for answer in uninterrupted.answers if answer.bench == "rollout"]
+    of_step = [[a for a in train_answers if a.step == step.step] for step in uninterrupted.steps]
+    for step, answers in zip(uninterrupted.steps, of_step, strict=True):
         assert step.turns_mean == sum(len(a.turns) for a in answers) / len(answers)
         assert step.response_tokens_mean == sum(a.tokens for a in answers) / len(answers)
         assert 0 < step.reply_tokens < 1
-    assert sum(update.response_tokens for update in whole.updates) == sum(a.tokens for a in kept)
+    assert sum(update.response_tokens for update in uninterrupted.updates) == sum(
+        a.tokens for a in train_answers
+    )
 
 
 def test_turns_of_a_response_may_differ_in_their_advantage(tmp_path: Path) -> None:
     """Rewards of turns reach the gradient: the two ways to credit them part with the first update,
     not before.
     """
-    whole = [
+    complete = [
         train(make(tmp_path / "study", arm, overrides=("steps=1",)), tmp_path / arm)
         for arm in ("gspo", "turns")
     ]
-    assert whole[0].steps[0].rollout_digest == whole[1].steps[0].rollout_digest
-    assert whole[0].steps[0].reward_mean == whole[1].steps[0].reward_mean
-    assert whole[0].updates[0].grad_norm != whole[1].updates[0].grad_norm
+    assert complete[0].steps[0].rollout_digest == complete[1].steps[0].rollout_digest
+    assert complete[0].steps[0].reward_mean == complete[1].steps[0].reward_mean
+    assert complete[0].updates[0].grad_norm != complete[1].updates[0].grad_norm
 
 
 MINE = """
@@ -217,14 +221,14 @@ def test_what_an_environment_fails_at_trains_with_reward_0_and_is_counted(tmp_pa
         "\n".join(f'{{"prompt": "{n}?", "reference": ""}}' for n in range(20))
     )
     run = make(folder, "gspo", 'name = "mine.py:grade"\nreply = "reply"\nproblems = "p.jsonl"')
-    done = train(run, tmp_path / "run")
-    failed = [answer for answer in done.answers if answer.error is not None]
+    memory = train(run, tmp_path / "run")
+    failed = [answer for answer in memory.answers if answer.error is not None]
     assert failed
     for answer in failed:
         assert answer.error == "no reply: ValueError: no more (mine.py:7)"
         assert answer.turns[-1]["error"] == answer.error
         assert (answer.reward, answer.correct) == (None, None)
-    for step in done.steps:
+    for step in memory.steps:
         assert step.grader_errors == sum(
             a.step == step.step and a.bench == "rollout" for a in failed
         )
@@ -234,33 +238,33 @@ def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fed: list[int] = []
-    found: list[tuple[float, float]] = []
+    actual: list[tuple[float, float]] = []
     draw = TransformersSampler.sample
     record = Loop.record
 
     def noted(
-        self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any
+        self: TransformersSampler, requests: Sequence[Request], *args: Any, **options: Any
     ) -> list[Rollout]:
-        drawn = draw(self, requests, *how, **more)
+        drawn = draw(self, requests, *args, **options)
         fed.append(
             sum(
-                len(one.fed_ids) + len(new.response_ids)
-                for one, new in zip(requests, drawn, strict=True)
+                len(item.fed_ids) + len(new.response_ids)
+                for item, new in zip(requests, drawn, strict=True)
             )
         )
         return drawn
 
     def held(loop: Loop, step: CompletedStep, updates: Any) -> None:
         calls = max(
-            len(one.turns or ()) for one in step.drawn
+            len(item.turns or ()) for item in step.drawn
         )  # the last ones, behind those of the benchmark
         record(loop, step, updates)
-        flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
-        found.append((loop.totals.flops, flops))
+        flops = 2 * loop.components.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
+        actual.append((loop.totals.flops, flops))
 
     monkeypatch.setattr(TransformersSampler, "sample", noted)
     monkeypatch.setattr(Loop, "record", held)
     memory = train(make(tmp_path / "study", "gspo", overrides=("steps=1",)), tmp_path / "run")
-    [(counted, flops)] = found
+    [(counted, flops)] = actual
     assert memory.steps[0].turns_mean > 1
     assert counted == memory.steps[0].flops_total == flops

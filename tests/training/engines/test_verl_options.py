@@ -25,10 +25,10 @@ ACTOR = "actor_rollout_ref.actor."
 ROLLOUT = "actor_rollout_ref.rollout."
 
 
-def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> PreparedAttempt:
-    """A start from step `first` on; prompts of at most 6 tokens, responses of 10."""
+def prepared(run: Run, *, on_gpu: bool = False, first_step: int = 0) -> PreparedAttempt:
+    """A start from step `first_step` on; prompts of at most 6 tokens, responses of 10."""
     return PreparedAttempt(
-        attempt=Attempt(ATTEMPT, run, first, ()),
+        attempt=Attempt(ATTEMPT, run, first_step, ()),
         on_gpu=on_gpu,
         model="/model",
         training=(),
@@ -41,8 +41,10 @@ def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> PreparedAttem
     )
 
 
-def told(run: Run, *, on_gpu: bool = False, first: int = 0, **options: Any) -> dict[str, object]:
-    return overrides(prepared(run, on_gpu=on_gpu, first=first), VerlEngine(**options))
+def told(
+    run: Run, *, on_gpu: bool = False, first_step: int = 0, **options: Any
+) -> dict[str, object]:
+    return overrides(prepared(run, on_gpu=on_gpu, first_step=first_step), VerlEngine(**options))
 
 
 def test_the_arms_differ_in_the_loss_and_its_range_alone(make_run: MakeRun) -> None:
@@ -80,16 +82,16 @@ def test_batches_are_counted_as_verl_counts_them(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "tokens", "wanted"), [(12, 16 * 5, 4), (12, 16 * 12, 12), (7, 16 * 6, 1), (3, 1, 1)]
+    ("rows", "tokens", "expected"), [(12, 16 * 5, 4), (12, 16 * 12, 12), (7, 16 * 6, 1), (3, 1, 1)]
 )
-def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, wanted: int) -> None:
-    assert rows_at_a_time(rows, 16, tokens) == wanted
+def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, expected: int) -> None:
+    assert rows_at_a_time(rows, 16, tokens) == expected
 
 
 def test_a_resumed_run_names_its_checkpoint_and_evaluates_nothing_twice(make_run: MakeRun) -> None:
     run = make_run("gspo", "engine=verl")
     fresh = told(run)
-    later = told(run, first=1)
+    later = told(run, first_step=1)
     assert (fresh["trainer.resume_mode"], fresh["trainer.val_before_train"]) == ("disable", True)
     assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == (
         "resume_path",
@@ -134,19 +136,19 @@ def test_a_critic_has_the_study_s_settings_and_its_own_learning_rate(make_run: M
 
 
 def test_words_are_what_hydra_reads_back() -> None:
-    said = arguments(
+    output = arguments(
         {"a": True, "b": None, "c": ["console", "file"], "d": 3e-4, "e": "x/y z", "f": "gspo"}
     )
-    assert said == ["a=true", "b=null", "c=[console,file]", "d=0.0003", 'e="x/y z"', "f=gspo"]
+    assert output == ["a=true", "b=null", "c=[console,file]", "d=0.0003", 'e="x/y z"', "f=gspo"]
 
 
 def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None:
     run = make_run("gspo", "engine=verl")
-    here = told(run)
-    there = told(run, ray="auto")
-    assert here["+ray_kwargs.ray_init.address"] == "local"
-    said = {key.rpartition(".")[2]: value for key, value in there.items() if ".env_vars." in key}
-    assert said == environment(prepared(run))
+    local = told(run)
+    remote = told(run, ray="auto")
+    assert local["+ray_kwargs.ray_init.address"] == "local"
+    output = {key.rpartition(".")[2]: value for key, value in remote.items() if ".env_vars." in key}
+    assert output == environment(prepared(run))
 
 
 @pytest.mark.parametrize(
@@ -241,17 +243,17 @@ def test_a_closed_port_is_told_at_once(unused_port: int) -> None:
 
 
 def test_more_processes_than_gpus_are_told_before_ray_waits_for_them() -> None:
-    here = torch.cuda.device_count()
-    VerlEngine(processes=here + 1).check_here(on_gpu=False)
-    with pytest.raises(LabError, match=f"processes = {here + 1}: {here} GPUs are seen here"):
-        VerlEngine(processes=here + 1).check_here(on_gpu=True)
+    local = torch.cuda.device_count()
+    VerlEngine(processes=local + 1).check_here(on_gpu=False)
+    with pytest.raises(LabError, match=f"processes = {local + 1}: {local} GPUs are seen here"):
+        VerlEngine(processes=local + 1).check_here(on_gpu=True)
 
 
 @pytest.fixture
 def unused_port() -> int:
     import socket
 
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as item:
+        item.bind(("127.0.0.1", 0))
+        port: int = item.getsockname()[1]
     return port

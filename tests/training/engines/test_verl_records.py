@@ -89,20 +89,32 @@ def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
 def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
     stream = PromptStream(task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
-    ids = [one.id for one in stream.step(step)]
+    ids = [record.id for record in stream.step(step)]
     group = run.settings.rollout.group_size
-    asked = [one for one in answers(step) if one["place"] < len(ids) and one["sample"] < group]
-    known = [{**one, "problem": ids[one["place"]]} for one in asked]
-    given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes
-    said = VerlEngine().step_of(LINE)
+    bench_answers = [
+        record
+        for record in answers(step)
+        if record["place"] < len(ids) and record["sample"] < group
+    ]
+    rows = [{**record, "problem": ids[record["place"]]} for record in bench_answers]
+    inputs: dict[str, Any] = {"answers": rows, "updates": updates(step), "world": 1} | changes
+    output = VerlEngine().step_of(LINE)
     return step_records(
-        "verl", given["world"], run, step, said, given["answers"], given["updates"], totals, stream
+        "verl",
+        inputs["world"],
+        run,
+        step,
+        output,
+        inputs["answers"],
+        inputs["updates"],
+        totals,
+        stream,
     )
 
 
 def test_a_step_is_measured_from_its_answers(run: Run) -> None:
     records = made(run, 0, totals := RunTotals())
-    (step,) = [one for one in records if isinstance(one, StepRecord)]
+    (step,) = [record for record in records if isinstance(record, StepRecord)]
     assert (step.prompts, step.responses, step.reward_mean) == (2, 4, 0.75)
     assert step.zero_variance_groups == 0.5  # the second prompt's responses both won
     assert step.response_tokens_mean == 7.0
@@ -110,18 +122,23 @@ def test_a_step_is_measured_from_its_answers(run: Run) -> None:
     assert (step.mismatch_k1, step.mismatch_k3, step.entropy) == (-1e-4, 2e-4, 2.5)
     assert step.seconds_step == 8.5  # without the checkpoint
     assert (step.tokens_sampled_total, step.updates_total, step.prompts_total) == (28, 2, 2)
-    assert [one.minibatch for one in records if isinstance(one, UpdateRecord)] == [0, 1]
-    kept = [
-        one for one in records if isinstance(one, AnswerRecord)
+    assert [record.minibatch for record in records if isinstance(record, UpdateRecord)] == [0, 1]
+    retained = [
+        record for record in records if isinstance(record, AnswerRecord)
     ]  # the study keeps all, in the order of asking
-    assert [(one.text, one.sample) for one in kept] == [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
-    second = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
-    assert (second.tokens_sampled_total, second.updates_total, second.device_seconds_total) == (
+    assert [(record.text, record.sample) for record in retained] == [
+        ("p0", 0),
+        ("p0", 1),
+        ("p1", 0),
+        ("p1", 1),
+    ]
+    later = next(record for record in made(run, 1, totals) if isinstance(record, StepRecord))
+    assert (later.tokens_sampled_total, later.updates_total, later.device_seconds_total) == (
         56,
         4,
         17.0,
     )
-    assert second.prompt_digest != step.prompt_digest
+    assert later.prompt_digest != step.prompt_digest
 
 
 def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
@@ -142,9 +159,9 @@ def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
 
 
 def test_a_resumed_run_counts_on(run: Run) -> None:
-    first = next(one for one in made(run, 0, RunTotals()) if isinstance(one, StepRecord))
-    totals = RunTotals.of({name: getattr(first, name) for name in StepRecord.__dataclass_fields__})
-    resumed = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
+    start = next(item for item in made(run, 0, RunTotals()) if isinstance(item, StepRecord))
+    totals = RunTotals.of({name: getattr(start, name) for name in StepRecord.__dataclass_fields__})
+    resumed = next(item for item in made(run, 1, totals) if isinstance(item, StepRecord))
     assert resumed.tokens_sampled_total == 56
 
 
@@ -156,7 +173,11 @@ def test_a_resumed_run_counts_on(run: Run) -> None:
         ({"updates": updates(0)[1:]}, "left 1 updates of step 0, not 2"),
         ({"world": 2}, "with 1 processes, not the 2 asked for"),
         (
-            {"answers": [{**one, "reward": None, "error": "no brackets"} for one in answers(0)]},
+            {
+                "answers": [
+                    {**answer, "reward": None, "error": "no brackets"} for answer in answers(0)
+                ]
+            },
             "the grader failed on 4 of 4 responses .* no brackets",
         ),
     ],
@@ -167,9 +188,9 @@ def test_what_is_missing_is_no_step(run: Run, changes: dict[str, Any], why: str)
 
 
 def test_a_benchmark_s_answers_are_those_of_its_moment() -> None:
-    asked = [{**one, "bench": "lottery"} for one in (*answers(0), *answers(1))]
-    found = bench_records(1, [*asked, *answers(1)])
-    assert [(one.step, one.bench, one.problem) for one in found] == [
+    bench_answers = [{**answer, "bench": "lottery"} for answer in (*answers(0), *answers(1))]
+    actual = bench_records(1, [*bench_answers, *answers(1)])
+    assert [(answer.step, answer.bench, answer.problem) for answer in actual] == [
         (1, "lottery", p) for p in ("p0", "p0", "p1", "p1")
     ]
 
@@ -181,7 +202,7 @@ def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
     stream = PromptStream(task.problems("train"), run.seed, 2)
     assert len(rows) == run.settings.steps * 2
     assert [row["extra_info"]["problem"]["id"] for row in rows[2:4]] == [
-        one.id for one in stream.step(1)
+        record.id for record in stream.step(1)
     ]
     read_back = Prompt.of(json.loads(json.dumps(rows[3]))["extra_info"])
     assert read_back == Prompt.of(rows[3]["extra_info"])
@@ -215,18 +236,28 @@ def test_an_update_is_measured_on_rows_of_any_length(run: Run, tmp_path: Path) -
             learning_rate=1e-3,
             seconds=2.0,
         )
-    first, second = map(json.loads, path.read_text().splitlines())
-    assert (first["step"], first["minibatch"], first["world"], first["loss"], first["seconds"]) == (
+    earlier, later = map(json.loads, path.read_text().splitlines())
+    assert (
+        earlier["step"],
+        earlier["minibatch"],
+        earlier["world"],
+        earlier["loss"],
+        earlier["seconds"],
+    ) == (
         1,
         1,
         2,
         0.5,
         2.0,
     )
-    assert (first["responses"], first["response_tokens"], first["clipped_tokens"]) == (2, 3, 1)
-    assert first["response_detail"]["length"] == [2, 1]
-    assert first["log_ratio_max_abs"] == pytest.approx(0.1)
-    assert (second["step"], second["minibatch"], first["nonfinite"], second["nonfinite"]) == (
+    assert (earlier["responses"], earlier["response_tokens"], earlier["clipped_tokens"]) == (
+        2,
+        3,
+        1,
+    )
+    assert earlier["response_detail"]["length"] == [2, 1]
+    assert earlier["log_ratio_max_abs"] == pytest.approx(0.1)
+    assert (later["step"], later["minibatch"], earlier["nonfinite"], later["nonfinite"]) == (
         2,
         0,
         0,

@@ -24,12 +24,12 @@ SMALL = {"layers": 2, "width": 32, "experts": 4}
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_a_seed_draws_the_same_weights_and_leaves_the_global_random_state_alone(name: str) -> None:
     torch.manual_seed(5)
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     torch.manual_seed(5)
-    first = build(name, 1, SMALL)
-    assert torch.equal(torch.rand(3), wanted)
-    assert weights_digest(build(name, 1, SMALL)) == weights_digest(first)
-    assert weights_digest(build(name, 2, SMALL)) != weights_digest(first)
+    earlier = build(name, 1, SMALL)
+    assert torch.equal(torch.rand(3), expected)
+    assert weights_digest(build(name, 1, SMALL)) == weights_digest(earlier)
+    assert weights_digest(build(name, 2, SMALL)) != weights_digest(earlier)
 
 
 def test_parameters_are_those_counted_by_hand() -> None:
@@ -86,12 +86,12 @@ def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: s
         model(input_ids=ids_BS, labels=ids_BS).loss.backward()
         return [parameter.grad.clone() for parameter in model.parameters()]
 
-    first = gradients()
-    second = gradients()
+    earlier = gradients()
+    later = gradients()
     assert len(called) == 2 * 2 * SMALL["layers"]
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(earlier, later, strict=True))
     model.set_experts_implementation("eager")
-    torch.testing.assert_close(first, gradients(), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(earlier, gradients(), rtol=1e-4, atol=1e-7)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
@@ -147,10 +147,12 @@ def test_cached_decoding_agrees_with_one_forward_pass(name: str) -> None:
     model = build(name, 0, SMALL)
     ids_BS = torch.randint(0, 256, (3, 9), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        whole = model(input_ids=ids_BS).logits
+        complete = model(input_ids=ids_BS).logits
         part = model(input_ids=ids_BS[:, :5], use_cache=True)
-        rest = model(input_ids=ids_BS[:, 5:], past_key_values=part.past_key_values, use_cache=True)
-    assert whole.shape == (3, 9, 264)
+        remainder = model(
+            input_ids=ids_BS[:, 5:], past_key_values=part.past_key_values, use_cache=True
+        )
+    assert complete.shape == (3, 9, 264)
     torch.testing.assert_close(
-        torch.cat([part.logits, rest.logits], dim=1), whole, rtol=0, atol=1e-5
+        torch.cat([part.logits, remainder.logits], dim=1), complete, rtol=0, atol=1e-5
     )

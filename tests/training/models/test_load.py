@@ -43,11 +43,11 @@ SMALL = {"layers": 1, "width": 16, "experts": 4}
 def folder(tmp_path: Path) -> Path:
     """A small saved mixture of experts."""
     path = tmp_path / "model"
-    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
+    initial = (logging.get_verbosity(), logging.is_progress_bar_enabled())
     with silence_transformers():
         assert not logging.is_progress_bar_enabled()
         build("tiny-qwen3-moe", 0, SMALL).save_pretrained(path)
-    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == initial
     byte_tokenizer().save_pretrained(path)
     return path
 
@@ -73,11 +73,13 @@ def test_a_folder_loads_as_saved(
     check_model(str(folder))
     name, checkpoint = (str(folder), None) if given_as == "name" else ("tiny-qwen3-moe", folder)
     model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=checkpoint)
-    whole = build("tiny-qwen3-moe", 0, SMALL)
-    assert weights_digest(model) == weights_digest(whole)
+    complete = build("tiny-qwen3-moe", 0, SMALL)
+    assert weights_digest(model) == weights_digest(complete)
     rounded, _ = load_model(name, dtype="bfloat16", device="cpu", checkpoint=checkpoint)
     assert (
-        weights_digest(rounded) == weights_digest(whole.to(torch.bfloat16)) != weights_digest(model)
+        weights_digest(rounded)
+        == weights_digest(complete.to(torch.bfloat16))
+        != weights_digest(model)
     )
     assert tokenizer_digest(tokenizer) == tokenizer_digest(byte_tokenizer())
     assert model.config._experts_implementation == "grouped_mm"
@@ -98,10 +100,10 @@ def _write(name: str, text: str, instead_of: str = "") -> Callable[[Path], None]
     return harm
 
 
-def _cut(name: str, share: float, then: bytes = b"") -> Callable[[Path], None]:
+def _cut(name: str, share: float, ending: bytes = b"") -> Callable[[Path], None]:
     def harm(folder: Path) -> None:
-        whole = (folder / name).read_bytes()
-        (folder / name).write_bytes(whole[: int(share * len(whole))] + then)
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(share * len(content))] + ending)
 
     return harm
 
@@ -134,20 +136,20 @@ def _shards(*, lacks: bool = False, cut: bool = False) -> Callable[[Path], None]
     def harm(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
         (folder / "model.safetensors").unlink()
-        first, second = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
-        places = {name: second if "norm" in name else first for name in tensors}
+        start, later = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+        places = {name: later if "norm" in name else start for name in tensors}
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-        for file in (first, second):
+        for file in (start, later):
             save_file(
                 {name: tensors[name] for name in tensors if places[name] == file}, folder / file
             )
         check_model(str(folder))
         if lacks:
-            kept = {name: tensor for name, tensor in tensors.items() if places[name] == second}
-            del kept["model.norm.weight"]
-            save_file(kept, folder / second)
+            retained = {name: tensor for name, tensor in tensors.items() if places[name] == later}
+            del retained["model.norm.weight"]
+            save_file(retained, folder / later)
         if cut:
-            _cut(second, 0.9)(folder)
+            _cut(later, 0.9)(folder)
 
     return harm
 
@@ -319,8 +321,11 @@ def test_what_only_loading_shows(folder: Path, harm: Callable[[Path], None], mes
 @pytest.mark.parametrize(
     ("name", "harm"),
     [
-        ("model.safetensors", lambda whole: whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]),
-        ("config.json", lambda whole: whole.replace(b"1e-06", b"1e-05")),
+        (
+            "model.safetensors",
+            lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:],
+        ),
+        ("config.json", lambda content: content.replace(b"1e-06", b"1e-05")),
         ("tokenizer_config.json", None),
     ],
 )
@@ -335,15 +340,17 @@ def test_what_the_lab_wrote_and_is_not_so_any_more_is_told(
         == 0
     )
     load_model(str(folder), dtype="float32", device="cpu")
-    whole = (folder / name).read_bytes()
+    content = (folder / name).read_bytes()
     (folder / name).unlink()
     if harm is not None:
-        assert harm(whole) != whole
-        (folder / name).write_bytes(harm(whole))
+        assert harm(content) != content
+        (folder / name).write_bytes(harm(content))
     for source, checkpoint in ((str(folder), None), ("tiny-qwen3-moe", folder)):
-        with pytest.raises(LabError, match=f"{name} is not what SHA256SUMS beside it says") as told:
+        with pytest.raises(
+            LabError, match=f"{name} is not what SHA256SUMS beside it says"
+        ) as refusal:
             load_model(source, dtype="float32", device="cpu", checkpoint=checkpoint)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_a_tokenizer_without_pad_pads_with_eos_and_without_both_is_refused(folder: Path) -> None:
@@ -423,7 +430,7 @@ def test_is_moe_reads_the_configuration(folder: Path, tmp_path: Path) -> None:
     }
     assert is_moe(str(folder)) is True
     assert is_moe("somebody/some-model") is None
-    for config, wanted in [
+    for config, expected in [
         ({"model_type": "qwen3"}, False),
         ({"model_type": "granitemoe", "num_local_experts": 0}, False),
         ({"model_type": "jamba", "num_experts": 1}, False),
@@ -432,7 +439,7 @@ def test_is_moe_reads_the_configuration(folder: Path, tmp_path: Path) -> None:
         ({"model_type": "some_vl", "text_config": {"num_experts": 128}}, True),
     ]:
         (tmp_path / "config.json").write_text(json.dumps(config))
-        assert is_moe(str(tmp_path)) is wanted, config
+        assert is_moe(str(tmp_path)) is expected, config
 
 
 def test_the_cheap_check_needs_no_package_and_names_what_adapters_and_small_moments_need() -> None:
@@ -444,10 +451,10 @@ for call in (lambda: check.check_lora(4), check.check_eight_bit):
     try: call()
     except check.LabError as error: print(error)"""
     root = str(Path(__file__).parents[3])
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=root
     )
-    assert done.stdout.splitlines() == [
+    assert process.stdout.splitlines() == [
         "update.lora_rank = 4 needs the package peft: pip install 'gspo-lab[lora]'",
         (
             "update.optimizer = 'adamw-8bit' needs the package bitsandbytes: pip install"
@@ -458,12 +465,12 @@ for call in (lambda: check.check_lora(4), check.check_eight_bit):
 
 def test_the_weights_digest_sees_one_bit_a_name_a_shape_and_a_type() -> None:
     model = build("tiny-qwen3", 0, SMALL)
-    before = weights_digest(model)
+    initial = weights_digest(model)
     weight = model.model.layers[0].mlp.up_proj.weight.data
     weight.view(torch.int32)[3, 5] ^= 1
-    assert weights_digest(model) != before
+    assert weights_digest(model) != initial
     weight.view(torch.int32)[3, 5] ^= 1
-    assert weights_digest(model) == before
+    assert weights_digest(model) == initial
 
     digests = {
         weights_digest(torch.nn.ParameterDict({name: torch.nn.Parameter(value)}))
@@ -481,14 +488,14 @@ def test_the_weights_digest_sees_one_bit_a_name_a_shape_and_a_type() -> None:
 
 def test_the_tokenizer_digest_sees_rules_and_specials_but_not_its_last_use() -> None:
     tokenizer = byte_tokenizer()
-    before = tokenizer_digest(tokenizer)
+    initial = tokenizer_digest(tokenizer)
     tokenizer(["a", "bcd"], padding=True, truncation=True, max_length=2)
-    assert tokenizer_digest(tokenizer) == before
+    assert tokenizer_digest(tokenizer) == initial
     tokenizer.pad_token = "<eos>"
-    assert tokenizer_digest(tokenizer) != before
+    assert tokenizer_digest(tokenizer) != initial
     other = byte_tokenizer()
     other.add_tokens(["12"])
-    assert tokenizer_digest(other) != before
+    assert tokenizer_digest(other) != initial
 
 
 def test_prompts_go_through_the_chat_template_where_there_is_one() -> None:
@@ -500,10 +507,10 @@ def test_prompts_go_through_the_chat_template_where_there_is_one() -> None:
         " add_generation_prompt %}[bot]{% endif %}"
     )
     assert tokenizer.decode(encode_prompt(tokenizer, "1+1=")) == "[user]1+1=[bot]"
-    first = chat_template_digest(tokenizer)
+    earlier = chat_template_digest(tokenizer)
     tokenizer.chat_template += " "
-    assert first is not None
-    assert chat_template_digest(tokenizer) != first
+    assert earlier is not None
+    assert chat_template_digest(tokenizer) != earlier
 
 
 def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(folder: Path) -> None:
@@ -518,7 +525,7 @@ def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(fo
 
 
 @pytest.mark.parametrize(
-    ("template", "told"),
+    ("template", "reason"),
     [
         ("{% for m in messages %}", "TemplateSyntaxError"),
         ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
@@ -526,10 +533,10 @@ def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(fo
         ("{{ 1 // 0 }}", "ZeroDivisionError"),
     ],
 )
-def test_a_chat_template_that_breaks_is_one_line(template: str, told: str) -> None:
+def test_a_chat_template_that_breaks_is_one_line(template: str, reason: str) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
-    with pytest.raises(LabError, match=f"chat template cannot be used .{told}") as caught:
+    with pytest.raises(LabError, match=f"chat template cannot be used .{reason}") as caught:
         encode_prompt(tokenizer, "1+1=")
     assert "\n" not in str(caught.value)
     for text, message in (("", "has no tokens"), ("a\ud800b", "lone surrogate")):
@@ -541,9 +548,9 @@ def test_a_tokenizer_is_had_without_the_weights(tmp_path: Path) -> None:
     model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu")
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found, ends = load_tokenizer(str(tmp_path))
+    actual, ends = load_tokenizer(str(tmp_path))
     assert ends == (257,)
-    assert found.encode("1+2=") == tokenizer.encode("1+2=")
+    assert actual.encode("1+2=") == tokenizer.encode("1+2=")
     (tmp_path / "generation_config.json").unlink()
     assert load_tokenizer(str(tmp_path))[1] == (257,)
     with pytest.raises(LabError):

@@ -135,43 +135,43 @@ def test_activations_are_what_autograd_keeps(family: str, dtype: str) -> None:
     """A layer's bytes per position: two layers' minus one layer's, in the storages that the
     backward pass holds.
     """
-    one = model_of(family, 1)
+    item = model_of(family, 1)
     two = model_of(family, 2)
     # Under autocast the weights are cast, and the casts kept: they are counted apart.
     casts = (
         2 * sum(p.numel() for p in two.model.layers[1].parameters()) if dtype == "bfloat16" else 0
     )
-    measured = (kept(two, dtype) - kept(one, dtype) - casts) / POSITIONS
+    measured = (kept(two, dtype) - kept(item, dtype) - casts) / POSITIONS
     assert layer_activations(shape(family), dtype) == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_checkpointing_keeps_a_layers_input(dtype: str) -> None:
-    found = []
+    actual = []
     for layers in (1, 2):
         model = model_of("Qwen3", layers)
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        found.append(kept(model, dtype))
-    assert (found[1] - found[0]) / POSITIONS == pytest.approx(4 * BASE["hidden_size"], rel=0.01)
+        actual.append(kept(model, dtype))
+    assert (actual[1] - actual[0]) / POSITIONS == pytest.approx(4 * BASE["hidden_size"], rel=0.01)
 
 
 def kept(model: Any, dtype: Any) -> int:
     """Bytes of all storages saved for the backward pass, the model's own weights left out."""
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    held: dict[int, int] = {}
+    native = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    storages: dict[int, int] = {}
     alive = []
 
     def pack(x: torch.Tensor) -> torch.Tensor:
         storage = x.untyped_storage()
-        if storage.data_ptr() not in own:
-            held[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in native:
+            storages[storage.data_ptr()] = storage.nbytes()
             alive.append(x)
         return x
 
     ids = torch.randint(2, 500, (8, POSITIONS // 8), generator=torch.Generator().manual_seed(1))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), computing_in(dtype, "cpu"):
         model.base_model(input_ids=ids, use_cache=False)
-    return sum(held.values())
+    return sum(storages.values())
 
 
 def test_the_published_shapes_have_the_published_sizes() -> None:
@@ -244,28 +244,28 @@ def total(folder: Path, *overrides: str) -> float:
 
 def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
     count = SMALL.parameters
-    found = estimate(SMALL, settings(tmp_path), prompt_tokens=200, response_tokens=1000)
-    assert (found.weights, found.gradients, found.optimizer) == (4 * count, 4 * count, 8 * count)
-    assert found.copies == 2 * count
+    actual = estimate(SMALL, settings(tmp_path), prompt_tokens=200, response_tokens=1000)
+    assert (actual.weights, actual.gradients, actual.optimizer) == (4 * count, 4 * count, 8 * count)
+    assert actual.copies == 2 * count
     # 32 prompts x 8 responses x 1,200 positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
     cache = 256 * 1200 * 28 * 2 * 1024 * BYTES["bfloat16"]
-    assert found.sampling == pytest.approx(cache + 256 * 151_936 * 12)
-    assert found.total == pytest.approx(
-        0.8e9 + 14 * count + max(4 * count + found.activations, found.sampling)
+    assert actual.sampling == pytest.approx(cache + 256 * 151_936 * 12)
+    assert actual.total == pytest.approx(
+        0.8e9 + 14 * count + max(4 * count + actual.activations, actual.sampling)
     )
     adapted = estimate(
         SMALL, settings(tmp_path, "update.lora_rank=16"), prompt_tokens=200, response_tokens=1000
     )
-    beside = SMALL.adapter_parameters(16)
-    assert (adapted.weights, adapted.gradients) == (2 * count + 4 * beside, 4 * beside)
+    adapters = SMALL.adapter_parameters(16)
+    assert (adapted.weights, adapted.gradients) == (2 * count + 4 * adapters, 4 * adapters)
     assert adapted.copies == 0.0
     tokens = {"prompt_tokens": 200, "response_tokens": 1000, "answer_tokens": 1300}
-    asked = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=True)
+    requested = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=True)
     on_cpu = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=False)
-    assert (found.context, on_cpu.context) == (0.8e9, process_memory())
+    assert (actual.context, on_cpu.context) == (0.8e9, process_memory())
     # Answers of a benchmark are sampled and not trained on: 300 more positions.
-    assert asked.sampling - found.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)
-    assert asked.activations == found.activations
+    assert requested.sampling - actual.sampling == pytest.approx(256 * 300 * 28 * 2 * 1024 * 2)
+    assert requested.activations == actual.activations
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:
     few = ("rollout.prompts_per_step=8", "update.minibatches=2")
     activations = [
         estimate(
-            SMALL, settings(tmp_path, *few, more), prompt_tokens=60, response_tokens=40
+            SMALL, settings(tmp_path, *few, extra), prompt_tokens=60, response_tokens=40
         ).activations
-        for more in ("update.microbatch_tokens=16384", "update.microbatch_tokens=1600")
+        for extra in ("update.microbatch_tokens=16384", "update.microbatch_tokens=1600")
     ]
     per_position = layer_activations(SMALL, "bfloat16") * SMALL.layers + 8 * SMALL.width
     head = (

@@ -98,9 +98,11 @@ def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
     with torch.no_grad(), routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         model(ids)
     for layer, (_, router) in enumerate(routers.modules):
-        wanted = by_hand(name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1))
+        expected = by_hand(
+            name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1)
+        )
         torch.testing.assert_close(
-            computed.weights[layer][0].double(), wanted, rtol=2e-5, atol=1e-6
+            computed.weights[layer][0].double(), expected, rtol=2e-5, atol=1e-6
         )
 
 
@@ -119,8 +121,8 @@ def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) ->
     pull_NK = torch.randn(weights_NK.shape, generator=torch.Generator().manual_seed(9))
     (got,) = torch.autograd.grad((weights_NK * pull_NK).sum(), router.weight, retain_graph=True)
     hand_NK = by_hand(name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1))
-    (wanted,) = torch.autograd.grad((hand_NK * pull_NK).sum(), router.weight)
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    (expected,) = torch.autograd.grad((hand_NK * pull_NK).sum(), router.weight)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
     loss.backward()
     for parameter in routers.parameters:
         assert parameter.grad.abs().max() > 1e-6
@@ -152,7 +154,7 @@ def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool
     real_BS = ragged(side)
     routes = random_routes()
     routers = routers_of(model)
-    plain, wanted = _gradients(model, routers, routes, real_BS)
+    plain, expected = _gradients(model, routers, routes, real_BS)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})
     computed = Computed.by(model)
     tap, got = _gradients(model, routers, routes, real_BS)
@@ -164,7 +166,7 @@ def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool
             )
     assert torch.equal(tap.natural_BSLK, plain.natural_BSLK)
     assert torch.equal(tap.entropy_BSL, plain.entropy_BSL)
-    for path, gradient in wanted.items():
+    for path, gradient in expected.items():
         torch.testing.assert_close(got[path], gradient, rtol=1e-5, atol=1e-7)
 
 
@@ -188,7 +190,7 @@ def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
     routers = routers_of(model)
     computed = Computed.by(model)
     with torch.no_grad():
-        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as whole:
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as complete:
             logits = model(ids, attention_mask=real_BS.long()).logits
         for rows in (slice(0, cut), slice(cut, ROWS)):
             size = len(ids[rows])
@@ -200,7 +202,7 @@ def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
             assert torch.equal(
                 computed.chosen_BSLK(size, POSITIONS)[real], routes[rows][real].long()
             )
-            assert torch.equal(part.natural_BSLK[real], whole.natural_BSLK[rows][real])
+            assert torch.equal(part.natural_BSLK[real], complete.natural_BSLK[rows][real])
             torch.testing.assert_close(part_logits[real], logits[rows][real], rtol=1e-4, atol=1e-5)
 
 
@@ -210,7 +212,7 @@ def test_prefill_and_decode_record_what_one_long_forward_records() -> None:
     routers = routers_of(model)
     computed = Computed.by(model)
     with torch.inference_mode():
-        with routers.tap(ROWS, POSITIONS) as whole:
+        with routers.tap(ROWS, POSITIONS) as complete:
             model(ids)
         cache = tf.DynamicCache(config=model.config)
         pieces = []
@@ -220,7 +222,7 @@ def test_prefill_and_decode_record_what_one_long_forward_records() -> None:
             pieces.append(tap.natural_BSLK)
             assert torch.equal(computed.chosen_BSLK(ROWS, end - start), tap.natural_BSLK.long())
         natural = torch.cat(pieces, dim=1)
-    assert torch.equal(natural, whole.natural_BSLK)
+    assert torch.equal(natural, complete.natural_BSLK)
 
 
 def test_replay_keeps_its_own_copy_of_routes_made_in_inference_mode() -> None:
@@ -232,10 +234,10 @@ def test_replay_keeps_its_own_copy_of_routes_made_in_inference_mode() -> None:
         routes = random_routes().long()
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         with torch.inference_mode():
-            wanted = routes.clone()
+            expected = routes.clone()
             routes.zero_()
         model(ids, labels=ids).loss.backward()
-    assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), wanted)
+    assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), expected)
     assert all(parameter.grad is not None for parameter in routers.parameters)
 
 
@@ -256,10 +258,10 @@ def test_recording_changes_nothing_and_replaying_ones_own_choice_neither(
             recorded = model(ids).logits
         with routers.tap(ROWS, POSITIONS, replay_BSLK=tap.natural_BSLK) as again:
             replayed = model(ids).logits
-        after = model(ids).logits
+        final = model(ids).logits
     assert torch.equal(plain, recorded)
     assert torch.equal(plain, replayed)
-    assert torch.equal(plain, after)
+    assert torch.equal(plain, final)
     assert torch.equal(tap.natural_BSLK, again.natural_BSLK)
     assert tap.natural_BSLK.dtype == torch.int16
     assert tap.seconds_replay == 0
@@ -294,10 +296,10 @@ def test_the_order_of_experts_within_a_token_is_free() -> None:
     routers = routers_of(model)
     with torch.no_grad():
         with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
-            one = model(ids).logits
+            item = model(ids).logits
         with routers.tap(ROWS, POSITIONS, replay_BSLK=routes.flip(-1)):
             other = model(ids).logits
-    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(item, other, rtol=1e-4, atol=1e-5)
 
 
 def test_layers_without_a_router_are_not_counted() -> None:
@@ -387,7 +389,7 @@ def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
     ids = tokens()
     routers = routers_of(model)
     model(ids)  # transformers sets its own hooks once
-    before = _hooks(model)
+    initial = _hooks(model)
     with (
         pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[7, 4\]"),
         routers.tap(POSITIONS, ROWS),
@@ -402,11 +404,11 @@ def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
         routers.modules[0][1](torch.zeros(28, 32))
     with pytest.raises(RuntimeError, match="on purpose"), routers.tap(ROWS, POSITIONS):
         raise RuntimeError("on purpose")
-    assert _hooks(model) == before
+    assert _hooks(model) == initial
     with routers.tap(ROWS, POSITIONS):
-        assert _hooks(model) > before
+        assert _hooks(model) > initial
         model(ids)
-    assert _hooks(model) == before
+    assert _hooks(model) == initial
 
 
 def test_a_tap_is_for_one_forward_pass() -> None:
@@ -429,16 +431,19 @@ def test_a_tap_inside_a_tap_of_the_same_model_is_refused() -> None:
     model = build("qwen3_moe")
     other = build("qwen3_moe", seed=8)
     ids = tokens()
-    first = routers_of(model)
-    second = routers_of(model)
-    with first.tap(ROWS, POSITIONS) as tap:
-        with pytest.raises(LabError, match="inside a tap already"), second.tap(ROWS, POSITIONS):
+    earlier = routers_of(model)
+    same_routers = routers_of(model)
+    with earlier.tap(ROWS, POSITIONS) as tap:
+        with (
+            pytest.raises(LabError, match="inside a tap already"),
+            same_routers.tap(ROWS, POSITIONS),
+        ):
             pass
-        with routers_of(other).tap(ROWS, POSITIONS) as apart:
+        with routers_of(other).tap(ROWS, POSITIONS) as separate:
             other(ids)
         model(ids)
-    assert not torch.equal(tap.natural_BSLK, apart.natural_BSLK)
-    with second.tap(ROWS, POSITIONS) as later:
+    assert not torch.equal(tap.natural_BSLK, separate.natural_BSLK)
+    with same_routers.tap(ROWS, POSITIONS) as later:
         model(ids)
     assert torch.equal(tap.natural_BSLK, later.natural_BSLK)
 
@@ -499,13 +504,13 @@ def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
 
 def products(model: Any, dtype: Any) -> set[torch.dtype]:
     """The formats that the experts' matrix products of one forward pass come in."""
-    seen: set[torch.dtype] = set()
+    recorded: set[torch.dtype] = set()
     model.model.layers[0].mlp.experts.act_fn.register_forward_pre_hook(
-        lambda _, x: seen.add(x[0].dtype)
+        lambda _, x: recorded.add(x[0].dtype)
     )
     with computing_in(dtype, "cpu"):
         model(input_ids=tokens()).logits.float().sum().backward()
-    return seen
+    return recorded
 
 
 def test_experts_compute_in_the_format_of_the_forward_pass() -> None:
@@ -533,13 +538,13 @@ def test_the_whole_models_gradient_at_the_router_matches_finite_differences() ->
         for place in parameter.grad.abs().flatten().topk(3).indices.tolist():
             flat = parameter.data.view(-1)
             width = 1e-2
-            here = float(flat[place])
+            local = float(flat[place])
             with torch.no_grad():
-                flat[place] = here + width
+                flat[place] = local + width
                 above = float(loss())
-                flat[place] = here - width
+                flat[place] = local - width
                 below = float(loss())
-                flat[place] = here
+                flat[place] = local
             slope = (above - below) / (2 * width)
             assert slope == pytest.approx(float(parameter.grad.view(-1)[place]), rel=5e-3)
 

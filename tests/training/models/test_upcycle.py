@@ -30,9 +30,9 @@ SIZES: dict[str, Any] = {
 }
 
 
-def dense(folder: Path, family: str, **more: Any) -> str:
+def dense(folder: Path, family: str, **options: Any) -> str:
     torch.manual_seed(0)
-    config = getattr(tf, f"{family}Config")(**SIZES, **more)
+    config = getattr(tf, f"{family}Config")(**SIZES, **options)
     model = getattr(tf, f"{family}ForCausalLM")(config)
     for parameter in model.parameters():  # biases and norms of a new model are 0 and 1
         parameter.data += 0.05 * torch.randn_like(parameter)
@@ -42,7 +42,7 @@ def dense(folder: Path, family: str, **more: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("dense_family", "more", "family", "layers"),
+    ("dense_family", "extra", "family", "layers"),
     [
         ("Llama", {}, "mixtral", ()),
         ("Llama", {}, "qwen2_moe", (1, 2)),
@@ -52,9 +52,9 @@ def dense(folder: Path, family: str, **more: Any) -> str:
     ],
 )
 def test_without_noise_the_mixture_is_the_dense_model(
-    tmp_path: Path, dense_family: str, more: dict[str, Any], family: str, layers: tuple[int, ...]
+    tmp_path: Path, dense_family: str, extra: dict[str, Any], family: str, layers: tuple[int, ...]
 ) -> None:
-    source = dense(tmp_path / "dense", dense_family, **more)
+    source = dense(tmp_path / "dense", dense_family, **extra)
     settings = Upcycling(experts=3, top_k=2, layers=layers, noise=0.0, family=family)
     result = upcycle(source, tmp_path / "moe", settings)
     assert result.difference < 1e-4
@@ -108,9 +108,9 @@ def test_what_cannot_be_made_is_one_line(tmp_path: Path, settings: Upcycling, me
 
 def test_the_command_says_what_the_result_is(tmp_path: Path) -> None:
     source = dense(tmp_path / "dense", "Llama")
-    done = gspo_lab("upcycle", source, tmp_path / "moe", "--layers", "1-2")
-    assert done.code == 0
-    assert "is not a trained mixture" in " ".join(done.out.split())
+    process = gspo_lab("upcycle", source, tmp_path / "moe", "--layers", "1-2")
+    assert process.code == 0
+    assert "is not a trained mixture" in " ".join(process.out.split())
     refused = gspo_lab("upcycle", source, tmp_path / "moe")
     assert (refused.code, refused.out) == (2, "")
     assert "exists already; name another folder" in refused.err

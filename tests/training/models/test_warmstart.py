@@ -33,13 +33,13 @@ class Next(Task):
     grader: str = "next/1"
     stop: tuple[str, ...] = ()
     max_tokens: int = 4
-    shown: bool = True
+    displayed: bool = True
 
     def problems(self, split: str) -> Sequence[Problem]:
         assert split == "train"
         pairs = [(x, chr(ord(x) + 1)) for x in self.letters]
         return [
-            Problem(x, f"{x}>", following, following if self.shown else None)
+            Problem(x, f"{x}>", following, following if self.displayed else None)
             for x, following in pairs
         ]
 
@@ -71,8 +71,8 @@ def test_what_the_environment_replies_is_fed_and_not_learnt() -> None:
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
     with torch.no_grad():
         log_p = model(input_ids=ids_BS[:1]).logits.log_softmax(dim=-1)[0]
-        found = loss(model, ids_BS[:1], answer_BS[:1]).item()
-    assert found == pytest.approx(
+        actual = loss(model, ids_BS[:1], answer_BS[:1]).item()
+    assert actual == pytest.approx(
         -(log_p[1, ord("2")] + log_p[4, ord("3")] + log_p[5, EOS_ID]).item() / 3, rel=1e-5
     )
 
@@ -126,7 +126,7 @@ def test_training_teaches_the_demonstrations(name: str) -> None:
         task.problems("train"),
         SETTINGS.replace(steps=60, batch_size=6),
         0,
-        lambda *seen: losses.append(seen),
+        lambda *recorded: losses.append(recorded),
     )
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
@@ -141,30 +141,30 @@ def test_training_teaches_the_demonstrations(name: str) -> None:
 
 
 def test_a_folder_is_made_once_and_again_with_the_same_bits(tmp_path: Path) -> None:
-    seen: list[int] = []
+    recorded: list[int] = []
 
     def note(step: int, steps: int, _: float) -> None:
-        seen.append(step)
+        recorded.append(step)
 
-    first = warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "a", note)
-    assert seen == [1, 2, 3]
-    assert warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "a", note) == first
-    assert seen == [1, 2, 3]
+    earlier = warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "a", note)
+    assert recorded == [1, 2, 3]
+    assert warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "a", note) == earlier
+    assert recorded == [1, 2, 3]
     again = warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "b")
-    assert again.name == first.name
+    assert again.name == earlier.name
     models = [
         load_model("tiny-qwen3-moe", dtype="float32", device="cpu", checkpoint=path)[0]
-        for path in (first, again)
+        for path in (earlier, again)
     ]
     digest = weights_digest(models[0])
     assert digest == weights_digest(models[1]) != weights_digest(build("tiny-qwen3-moe", 0))
-    assert json.loads((first / "manifest.json").read_text())["weights"] == digest
+    assert json.loads((earlier / "manifest.json").read_text())["weights"] == digest
 
 
 def test_without_steps_the_weights_are_as_drawn_and_the_task_does_not_matter(
     tmp_path: Path,
 ) -> None:
-    path = warm_start("tiny-qwen3", Next(shown=False), SETTINGS.replace(steps=0), 7, tmp_path)
+    path = warm_start("tiny-qwen3", Next(displayed=False), SETTINGS.replace(steps=0), 7, tmp_path)
     model, _ = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=path)
     assert weights_digest(model) == weights_digest(build("tiny-qwen3", 7))
     assert (
@@ -178,8 +178,10 @@ def test_a_warm_start_of_fresh_routers_trains_all_but_those(tmp_path: Path) -> N
     path = warm_start(name, Next(), SETTINGS, 0, tmp_path)
     model, _ = load_model(name, dtype="float32", device="cpu", checkpoint=path)
     drawn = build(name, 0).state_dict()
-    kept = {key for key, weight in model.state_dict().items() if torch.equal(weight, drawn[key])}
-    assert kept == {f"model.layers.{layer}.mlp.gate.weight" for layer in range(4)}
+    retained = {
+        key for key, weight in model.state_dict().items() if torch.equal(weight, drawn[key])
+    }
+    assert retained == {f"model.layers.{layer}.mlp.gate.weight" for layer in range(4)}
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
@@ -215,16 +217,16 @@ def test_everything_that_decides_the_weights_is_in_the_name(
 
 
 def test_callers_at_the_same_time_share_one_training(tmp_path: Path) -> None:
-    seen: list[int] = []
+    recorded: list[int] = []
 
     def make(_: int) -> Path:
         return warm_start(
-            "tiny-qwen3", Next(), SETTINGS, 0, tmp_path, lambda step, *_: seen.append(step)
+            "tiny-qwen3", Next(), SETTINGS, 0, tmp_path, lambda step, *_: recorded.append(step)
         )
 
     with ThreadPoolExecutor(3) as pool:
         assert len(set(pool.map(make, range(3)))) == 1
-    assert seen == [1, 2, 3]
+    assert recorded == [1, 2, 3]
 
 
 def test_a_death_on_the_way_leaves_nothing_that_counts(
@@ -241,10 +243,14 @@ def test_a_death_on_the_way_leaves_nothing_that_counts(
             warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path)
     assert not list(tmp_path.rglob("manifest.json"))
     assert not list(tmp_path.rglob("model.safetensors"))
-    whole = warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path / "elsewhere")
-    left = tmp_path / whole.relative_to(tmp_path / "elsewhere").parent / f".{whole.name}.partial"
-    left.mkdir()  # what a kill leaves, which can tidy nothing
-    (left / "model.safetensors").write_bytes(b"half")
+    uninterrupted = warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path / "elsewhere")
+    leftover = (
+        tmp_path
+        / uninterrupted.relative_to(tmp_path / "elsewhere").parent
+        / f".{uninterrupted.name}.partial"
+    )
+    leftover.mkdir()  # what a kill leaves, which can tidy nothing
+    (leftover / "model.safetensors").write_bytes(b"half")
     path = warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path)
     load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=path)
     assert [p.name for p in path.parent.iterdir() if p.is_dir()] == [path.name]
@@ -252,7 +258,7 @@ def test_a_death_on_the_way_leaves_nothing_that_counts(
 
 def test_what_cannot_be_warm_started_is_said(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="no demonstrations"):
-        warm_start("tiny-qwen3", Next(shown=False), SETTINGS, 0, tmp_path)
+        warm_start("tiny-qwen3", Next(displayed=False), SETTINGS, 0, tmp_path)
     with pytest.raises(
         LabError, match=r"embedded model, not 'tiny-qwen' \(did you mean 'tiny-qwen3'"
     ):

@@ -122,23 +122,23 @@ class Computed:
 
     @staticmethod
     def by(model: torch.nn.Module) -> "Computed":
-        seen = Computed()
+        recorded = Computed()
         experts = [
             module for module in model.modules() if type(module).__name__.endswith("Experts")
         ]
         for layer, module in enumerate(experts):
-            seen.states.append([])
-            seen.chosen.append([])
-            seen.weights.append([])
+            recorded.states.append([])
+            recorded.chosen.append([])
+            recorded.weights.append([])
 
-            def look(_: Any, given: tuple[torch.Tensor, ...], layer: int = layer) -> None:
-                seen.states[layer].append(given[0].detach())
-                seen.chosen[layer].append(given[1])
-                seen.weights[layer].append(given[2])
+            def look(_: Any, inputs: tuple[torch.Tensor, ...], layer: int = layer) -> None:
+                recorded.states[layer].append(inputs[0].detach())
+                recorded.chosen[layer].append(inputs[1])
+                recorded.weights[layer].append(inputs[2])
 
             module.register_forward_pre_hook(look)
-        assert len(seen.chosen) == LAYERS
-        return seen
+        assert len(recorded.chosen) == LAYERS
+        return recorded
 
     def chosen_BSLK(self, rows: int, positions: int, call: int = -1) -> torch.Tensor:
         return torch.stack(

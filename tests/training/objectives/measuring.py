@@ -26,7 +26,7 @@ def numbers(
     settings: Common,
     bands: Bands,
     metrics: Metrics | None = None,
-    **more: Any,
+    **options: Any,
 ) -> dict[str, Any]:
     """What is recorded of a mini-batch, with what its objective tells or with these `metrics`."""
     batch = Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum()))
@@ -34,7 +34,7 @@ def numbers(
     if metrics is None:
         metrics = surrogate(l_BT, batch, settings).metrics
     record = Recorder(settings, bands).update(
-        step=0, minibatch=0, **tensors, metrics=metrics, evaluated_B=evaluated_B, **more
+        step=0, minibatch=0, **tensors, metrics=metrics, evaluated_B=evaluated_B, **options
     )
     return {entry.name: getattr(record, entry.name) for entry in fields(record)}
 

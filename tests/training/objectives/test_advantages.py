@@ -70,12 +70,12 @@ def test_pencil() -> None:
     assert by_batch[0, 0].item() == pytest.approx(0.75 / (1.75 / 11) ** 0.5, rel=1e-5)
 
 
-@pytest.mark.parametrize("how", ["group-mean-std", "group-mean", "leave-one-out", "batch-std"])
-def test_equal_rewards_give_exactly_zero_and_groups_sum_to_zero(how: str) -> None:
-    out = advantages(REWARDS, how)
+@pytest.mark.parametrize("method", ["group-mean-std", "group-mean", "leave-one-out", "batch-std"])
+def test_equal_rewards_give_exactly_zero_and_groups_sum_to_zero(method: str) -> None:
+    out = advantages(REWARDS, method)
     assert out[2].tolist() == [0.0, 0.0, 0.0, 0.0]
     assert out.sum(dim=1).abs().max() < 1e-12
-    assert advantages(torch.full((2, 3), 0.1), how).tolist() == [[0.0] * 3] * 2
+    assert advantages(torch.full((2, 3), 0.1), method).tolist() == [[0.0] * 3] * 2
 
 
 def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
@@ -83,8 +83,8 @@ def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
     told apart.
     """
     reward_PG = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
-    found = advantages(reward_PG, "batch-mean-std").flatten().tolist()
-    assert found == pytest.approx([math.sqrt(3) / 2] * 2 + [-math.sqrt(3) / 2] * 2, abs=1e-5)
+    actual = advantages(reward_PG, "batch-mean-std").flatten().tolist()
+    assert actual == pytest.approx([math.sqrt(3) / 2] * 2 + [-math.sqrt(3) / 2] * 2, abs=1e-5)
     assert not advantages(torch.full((3, 4), 0.1), "batch-mean-std").any()
 
 
@@ -118,13 +118,13 @@ def test_turns_by_pencil() -> None:
     )
 
 
-@pytest.mark.parametrize("how", ["group-mean-std", "group-mean", "leave-one-out"])
-def test_first_turns_have_their_responses_advantages(how: str) -> None:
+@pytest.mark.parametrize("method", ["group-mean-std", "group-mean", "leave-one-out"])
+def test_first_turns_have_their_responses_advantages(method: str) -> None:
     rewards = EARNED.nansum(dim=2).float()
-    assert torch.equal(turn_advantages(EARNED, how)[..., 0], advantages(rewards, how))
+    assert torch.equal(turn_advantages(EARNED, method)[..., 0], advantages(rewards, method))
     # Of responses of one turn nothing changes, bit for bit.
     assert torch.equal(
-        turn_advantages(rewards.double()[..., None], how)[..., 0], advantages(rewards, how)
+        turn_advantages(rewards.double()[..., None], method)[..., 0], advantages(rewards, method)
     )
 
 
@@ -191,8 +191,8 @@ def test_a_tools_tokens_are_no_steps() -> None:
 
 def test_the_reward_stands_at_the_last_token_of_the_mask() -> None:
     mask_BT = torch.tensor([[True, True, False, False], [True, False, True, False], [False] * 4])
-    found = at_last_token(torch.tensor([0.5, 2.0, 3.0]), mask_BT)
-    assert found.tolist() == [[0, 0.5, 0, 0], [0, 0, 2.0, 0], [0, 0, 0, 0]]
+    actual = at_last_token(torch.tensor([0.5, 2.0, 3.0]), mask_BT)
+    assert actual.tolist() == [[0, 0.5, 0, 0], [0, 0, 2.0, 0], [0, 0, 0, 0]]
 
 
 def test_whitening_is_over_the_masks_tokens() -> None:
@@ -200,8 +200,8 @@ def test_whitening_is_over_the_masks_tokens() -> None:
     mask_BT = torch.tensor([[True, True, False], [True, True, False]])
     adv_BT = torch.tensor([[1.0, 2.0, 50.0], [3.0, 6.0, -50.0]], dtype=torch.float64)
     std = math.sqrt(14 / 3)
-    wanted = [-2 / std, -1 / std, 0, 0, 3 / std, 0]
-    assert whitened(adv_BT, mask_BT).flatten().tolist() == pytest.approx(wanted, abs=1e-8)
+    expected = [-2 / std, -1 / std, 0, 0, 3 / std, 0]
+    assert whitened(adv_BT, mask_BT).flatten().tolist() == pytest.approx(expected, abs=1e-8)
     # Nothing to tell apart, or a single token: no advantage, and no division by 0.
     assert not whitened(torch.full((2, 3), 0.3), mask_BT).any()
     assert whitened(row(5.0), torch.ones(1, 1, dtype=torch.bool)).tolist() == [[0.0]]
@@ -249,14 +249,14 @@ def test_parts_of_a_minibatch_add_up() -> None:
     torch.manual_seed(0)
     value_BT, old_BT, return_BT = torch.randn(3, 4, 6, dtype=torch.float64)
     mask_BT = torch.arange(6)[None, :] < torch.tensor([6, 2, 4, 1])[:, None]
-    given = (value_BT, old_BT, return_BT, mask_BT)
-    whole = value_loss(*given, tokens=13, clip=0.3)
-    parts = [
-        value_loss(*(x[rows] for x in given), tokens=13, clip=0.3)
+    inputs = (value_BT, old_BT, return_BT, mask_BT)
+    complete = value_loss(*inputs, tokens=13, clip=0.3)
+    pieces = [
+        value_loss(*(x[rows] for x in inputs), tokens=13, clip=0.3)
         for rows in (slice(2), slice(2, 4))
     ]
-    assert float(sum(part.loss for part in parts)) == pytest.approx(float(whole.loss))
-    assert float(value_loss(*given[:3], mask_BT & False, tokens=0, clip=0.3).loss) == 0.0
+    assert float(sum(part.loss for part in pieces)) == pytest.approx(float(complete.loss))
+    assert float(value_loss(*inputs[:3], mask_BT & False, tokens=0, clip=0.3).loss) == 0.0
 
 
 def test_explained_variance() -> None:

@@ -127,14 +127,16 @@ def test_sequence_rule() -> None:
 
 
 def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_not() -> None:
-    whole = measured("token")
+    complete = measured("token")
     skipped = measured("token", torch.tensor([True, True, False]))
-    assert (whole["evaluated_responses"], skipped["evaluated_responses"]) == (3, 2)
-    assert [name for name in whole if "clip" in name] == [
+    assert (complete["evaluated_responses"], skipped["evaluated_responses"]) == (3, 2)
+    assert [name for name in complete if "clip" in name] == [
         name for name in skipped if "clip" in name
     ]
     assert all(
-        whole[name] == skipped[name] for name in whole if "clip" in name or name == "band_counts"
+        complete[name] == skipped[name]
+        for name in complete
+        if "clip" in name or name == "band_counts"
     )
     # Without the 8 the largest move is the 0.5's.
     assert skipped["log_ratio_max_abs"] == pytest.approx(LN(2))
@@ -256,7 +258,7 @@ def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() ->
 
     Not log .5 with A > 0, nor what has no A.
     """
-    seen = [
+    recorded = [
         {
             "length": [2],
             "advantage": [1.0],
@@ -271,9 +273,9 @@ def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() ->
         },
         {"length": [1], "advantage": [0.0], "sum_log_ratio": [9.0], "log_ratios": [[9.0]]},
     ]
-    assert clipped_share(seen, "token", (0.2, 0.1)) == 2 / 4
+    assert clipped_share(recorded, "token", (0.2, 0.1)) == 2 / 4
     # The means: log(.6) / 2 < 0 with A > 0, and log(.63) / 2 = -.231 with A < 0, below log(.8) =
     # -.223.
-    assert clipped_share(seen, "sequence", (0.2, 0.1)) == 1 / 2
+    assert clipped_share(recorded, "sequence", (0.2, 0.1)) == 1 / 2
     with pytest.raises(LabError, match="no response with an advantage"):
-        clipped_share(seen[2:], "token", (0.2, 0.1))
+        clipped_share(recorded[2:], "token", (0.2, 0.1))

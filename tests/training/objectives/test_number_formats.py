@@ -37,24 +37,24 @@ def batch(old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor = MASK) -> Batch:
 
 
 def loss(preset: str) -> Callable[[Callable[..., Tensor]], Any]:
-    def of(given: Callable[..., Tensor]) -> Any:
+    def of(inputs: Callable[..., Tensor]) -> Any:
         settings = PRESETS[preset].replace(kl_coef=0.1, entropy_coef=0.1)
-        rows = batch(given(8, 30), given(8, 1).expand(8, 30))
-        out = surrogate(given(8, 30) * MASK, rows, settings, entropy_BT=given(8, 30))
+        rows = batch(inputs(8, 30), inputs(8, 1).expand(8, 30))
+        out = surrogate(inputs(8, 30) * MASK, rows, settings, entropy_BT=inputs(8, 30))
         return out.loss, out.ratio_BT, out.clipped_BT, out.metrics["kl"]
 
     return of
 
 
-def normalised(how: str) -> Callable[[Callable[..., Tensor]], Any]:
-    return lambda given: objectives.advantages(given(3, 4), how)
+def normalised(method: str) -> Callable[[Callable[..., Tensor]], Any]:
+    return lambda inputs: objectives.advantages(inputs(3, 4), method)
 
 
-def record(given: Callable[..., Tensor]) -> Any:
-    l_BT = given(8, 30) * MASK
-    adv_BT = given(8, 1).expand(8, 30) * MASK
+def record(inputs: Callable[..., Tensor]) -> Any:
+    l_BT = inputs(8, 30) * MASK
+    adv_BT = inputs(8, 1).expand(8, 30) * MASK
     everyone = torch.ones(8, dtype=torch.bool)
-    metrics = {"clip_fraction_tokens": MASK, "gate_mean": given(8, 30)}
+    metrics = {"clip_fraction_tokens": MASK, "gate_mean": inputs(8, 30)}
     out = numbers(l_BT, MASK, adv_BT, everyone, PRESETS["gspo"], BANDS, metrics)
     return list(out.values()), response_detail(l_BT, MASK, adv_BT, MASK)
 
@@ -103,9 +103,9 @@ def test_any_format_gives_what_the_same_numbers_in_single_precision_give(
     name: str, format: torch.dtype
 ) -> None:
     function = FUNCTIONS[name]
-    found = function(lambda *shape: values(format, *shape))
-    wanted = function(lambda *shape: values(format, *shape).float())
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    actual = function(lambda *shape: values(format, *shape))
+    expected = function(lambda *shape: values(format, *shape).float())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_half_precision_leaf_has_its_gradient_and_double_precision_stays() -> None:
@@ -120,11 +120,11 @@ def test_a_half_precision_leaf_has_its_gradient_and_double_precision_stays() -> 
 
 def test_a_mask_of_numbers_is_a_mask() -> None:
     old_BT = values(torch.float32, 8, 30)
-    found = [
+    actual = [
         surrogate(0.9 * old_BT * MASK, batch(old_BT, torch.ones(8, 30), mask), PRESETS["gspo"])
         for mask in (MASK, MASK.long(), MASK.float())
     ]
-    assert found[0].loss == found[1].loss == found[2].loss
+    assert actual[0].loss == actual[1].loss == actual[2].loss
 
 
 def test_complex_numbers_are_refused() -> None:

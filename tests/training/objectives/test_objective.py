@@ -179,12 +179,12 @@ def test_weights(
     settings = PRESETS["grpo"].replace(
         mismatch_correction=correction, mismatch_low=low, mismatch_high=high
     )
-    found = mismatch_weight(two_responses(), settings)
-    assert found.shape == TOKENS.shape
-    assert found[TOKENS].tolist() == pytest.approx(
+    actual = mismatch_weight(two_responses(), settings)
+    assert actual.shape == TOKENS.shape
+    assert actual[TOKENS].tolist() == pytest.approx(
         torch.tensor(weights, dtype=torch.float64)[TOKENS].tolist()
     )
-    assert not found.requires_grad
+    assert not actual.requires_grad
 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
@@ -240,14 +240,14 @@ def test_flips_are_the_tokens_that_one_program_alone_clips() -> None:
     bands = {"grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)}
     everyone = torch.ones(2, dtype=torch.bool)
     still = torch.zeros_like(MISMATCH)
-    for own, other in ((still, MISMATCH), (MISMATCH, still)):
+    for native, other in ((still, MISMATCH), (MISMATCH, still)):
         out = numbers(
-            own, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
+            native, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
         )
         assert out["flip_fraction_tokens_grpo"] == pytest.approx(1 / 5)
         assert out["flip_fraction_tokens_gspo"] == 0.0
         out = numbers(
-            own, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
+            native, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
         )
         # Signs turned: 1/4 < .8 at A < 0, 1.5 twice at A > 0; the second response whole.
         assert out["flip_fraction_tokens_grpo"] == pytest.approx(3 / 5)
@@ -277,9 +277,9 @@ def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
     torch.manual_seed(4)
     batch, logp = random_batch()
     batch = replace(batch, adv_BT=batch.adv_BT * torch.rand_like(batch.adv_BT))
-    whole = gradient(GSPO.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1]
-    own = gradient(GSPO_TOKEN.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1]
-    assert torch.linalg.norm(whole - own) > 0.05 * torch.linalg.norm(whole)
+    complete = gradient(GSPO.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1]
+    native = gradient(GSPO_TOKEN.replace(clip_low=0.9, clip_high=9.0), batch, logp)[1]
+    assert torch.linalg.norm(complete - native) > 0.05 * torch.linalg.norm(complete)
 
 
 @pytest.mark.parametrize(
@@ -293,17 +293,17 @@ def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
 def test_a_preset_gives_the_paper_s_values(
     preset: str, level: Level, low: float, high: float
 ) -> None:
-    found = PRESETS[preset]
-    assert (found.importance_sampling_level, found.clip_low, found.clip_high, found.clip) == (
+    actual = PRESETS[preset]
+    assert (actual.importance_sampling_level, actual.clip_low, actual.clip_high, actual.clip) == (
         level,
         low,
         high,
         "fixed",
     )
-    assert (found.aggregation, found.advantage) == ("seq-mean-token-mean", "group-mean-std")
-    assert (found.dual_clip, found.kl_coef, found.regularised) == (None, 0.0, False)
-    assert found.replace(kl_coef=0.1).regularised
-    assert found.replace(entropy_coef=0.1).regularised
+    assert (actual.aggregation, actual.advantage) == ("seq-mean-token-mean", "group-mean-std")
+    assert (actual.dual_clip, actual.kl_coef, actual.regularised) == (None, 0.0, False)
+    assert actual.replace(kl_coef=0.1).regularised
+    assert actual.replace(entropy_coef=0.1).regularised
 
 
 @pytest.mark.parametrize(

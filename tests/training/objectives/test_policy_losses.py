@@ -70,9 +70,9 @@ PENCIL: list[tuple[str, dict[str, Any], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("loss", "given", "objective"), PENCIL)
-def test_pencil(loss: str, given: dict[str, Any], objective: float) -> None:
-    settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2).replace(**given)
+@pytest.mark.parametrize(("loss", "inputs", "objective"), PENCIL)
+def test_pencil(loss: str, inputs: dict[str, Any], objective: float) -> None:
+    settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2).replace(**inputs)
     out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
     assert float(out.loss) == pytest.approx(-objective / 2, abs=1e-12)
 
@@ -88,7 +88,7 @@ KL_LAST = 0.5 * LN(0.5 / 0.25) + 0.5 * LN(0.5 / 0.75)  # 0.1438
 
 
 @pytest.mark.parametrize(
-    ("loss", "bound", "kept"),
+    ("loss", "bound", "retained"),
     [
         ("dppo-tv", 0.2, [0, 1, 1, 0]),
         ("dppo-tv", 0.05, [0, 1, 0, 0]),
@@ -99,7 +99,7 @@ KL_LAST = 0.5 * LN(0.5 / 0.25) + 0.5 * LN(0.5 / 0.75)  # 0.1438
     ],
 )
 def test_dppo_drops_what_moved_too_far_along_its_advantage(
-    loss: str, bound: float, kept: list[int]
+    loss: str, bound: float, retained: list[int]
 ) -> None:
     assert pytest.approx(0.1438, abs=1e-4) == KL_FIRST == pytest.approx(KL_LAST)
     assert pytest.approx(0.0367, abs=1e-4) == KL_THIRD
@@ -108,12 +108,12 @@ def test_dppo_drops_what_moved_too_far_along_its_advantage(
     terms = [
         keep * term
         for keep, term in zip(
-            kept, (1.5 * LN(0.75), LN(0.25), 2 * LN(0.2), 0.5 * LN(0.25)), strict=True
+            retained, (1.5 * LN(0.75), LN(0.25), 2 * LN(0.2), 0.5 * LN(0.25)), strict=True
         )
     ]
     assert float(out.loss) == pytest.approx(-(sum(terms[:3]) / 3 - terms[3]) / 2, abs=1e-6)
     assert out.clipped_BT[torch.tensor(MASK, dtype=torch.bool)].tolist() == [
-        not keep for keep in kept
+        not keep for keep in retained
     ]
     # The other way round nothing is dropped: what moved against its advantage may come back.
     assert not surrogate(NEW, batch_of(MASK, [-1.0, 1.0], OLD), settings).clipped_BT.any()
@@ -121,14 +121,14 @@ def test_dppo_drops_what_moved_too_far_along_its_advantage(
 
 def test_which_tokens_a_clip_takes() -> None:
     batch = batch_of(MASK, [1.0, -1.0])
-    for loss, first, second in (
+    for loss, start, later in (
         ("gmpo", [1, 0, 0], 1),
         ("dcpo", [1, 0, 0], 1),
         ("fspo", [0, 0, 0], 1),
     ):
         settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2)
         out, grad_BT = gradient(settings, batch, LOGP)
-        assert out.clipped_BT.int().tolist() == [first, [second, 0, 0]], loss
+        assert out.clipped_BT.int().tolist() == [start, [later, 0, 0]], loss
         assert ((grad_BT == 0) == (out.clipped_BT | ~batch.mask_BT)).all(), loss
 
 
@@ -223,10 +223,10 @@ LIMITS = [
 def test_limiting_cases(settings: Common, other: Common) -> None:
     batch, logp_BT = random_batch(3)
     batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
-    ours = gradient(settings, batch, logp_BT)[1]
-    theirs = gradient(other, batch, logp_BT)[1]
-    assert torch.linalg.norm(theirs) > 0.1
-    assert torch.linalg.norm(ours - theirs) <= 2e-5 * torch.linalg.norm(theirs)
+    lab = gradient(settings, batch, logp_BT)[1]
+    peer = gradient(other, batch, logp_BT)[1]
+    assert torch.linalg.norm(peer) > 0.1
+    assert torch.linalg.norm(lab - peer) <= 2e-5 * torch.linalg.norm(peer)
 
 
 def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
@@ -238,17 +238,17 @@ def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
     assert torch.linalg.norm(plain) > 0
 
     mask_BT = torch.ones(6, 1, dtype=torch.bool)
-    one = Batch(mask_BT, batch.adv_BT[:, :1], batch.old_logp_BT[:, :1], 6, 6)
+    item = Batch(mask_BT, batch.adv_BT[:, :1], batch.old_logp_BT[:, :1], 6, 6)
     logp_B1 = (
-        one.old_logp_BT
+        item.old_logp_BT
         + torch.tensor([0.5, -0.5, 0.1, 0.1, -0.3, 0.2], dtype=torch.float64)[:, None]
     )
     fspo = Objective(
         policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2
     )
     grpo = Objective(clip_low=-math.expm1(-0.2), clip_high=math.expm1(0.2))
-    a = surrogate(logp_B1, one, fspo)
-    b = surrogate(logp_B1, one, grpo)
+    a = surrogate(logp_B1, item, fspo)
+    b = surrogate(logp_B1, item, grpo)
     assert float(a.loss) == pytest.approx(float(b.loss), abs=1e-12)
     assert torch.equal(a.clipped_BT, b.clipped_BT)
     assert a.clipped_BT.int()[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
@@ -336,30 +336,30 @@ def measured(settings: Common) -> dict[str, Any]:
 
 def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
     """SAPO's gate at tau 1 is sech^2((w - 1) / 2): .9406 at 1.5 and at 0.5, 1 at 1."""
-    found = measured(Sapo(policy_loss="sapo", sapo_tau_negative=1.0))
+    actual = measured(Sapo(policy_loss="sapo", sapo_tau_negative=1.0))
     gate = 1 / math.cosh(0.25) ** 2
-    assert found["gate_mean"] == pytest.approx((gate + 1 + gate + gate) / 4)
-    assert not [name for name in found if name.startswith("clip") and found[name] is not None]
-    assert found["would_clip_fraction_tokens_grpo"] == 0.5
-    assert found["effective_fraction_tokens"] == 1.0
+    assert actual["gate_mean"] == pytest.approx((gate + 1 + gate + gate) / 4)
+    assert not [name for name in actual if name.startswith("clip") and actual[name] is not None]
+    assert actual["would_clip_fraction_tokens_grpo"] == 0.5
+    assert actual["effective_fraction_tokens"] == 1.0
     # CISPO's: 1.2 / 1.5, 1, 0.8 / 0.5, 0.8 / 0.5.
-    found = measured(Objective(policy_loss="cispo", clip_low=0.2, clip_high=0.2))
-    assert found["gate_mean"] == pytest.approx((0.8 + 1 + 1.6 + 1.6) / 4)
+    actual = measured(Objective(policy_loss="cispo", clip_low=0.2, clip_high=0.2))
+    assert actual["gate_mean"] == pytest.approx((0.8 + 1 + 1.6 + 1.6) / 4)
 
 
 def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
-    found = measured(Objective(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
-    assert found["gate_mean"] is None
+    actual = measured(Objective(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
+    assert actual["gate_mean"] is None
     assert (
-        found["clipped_tokens"],
-        found["clip_fraction_tokens_high"],
-        found["clip_fraction_tokens_low"],
+        actual["clipped_tokens"],
+        actual["clip_fraction_tokens_high"],
+        actual["clip_fraction_tokens_low"],
     ) == (
         2,
         0.25,
         0.25,
     )
-    assert found["effective_fraction_tokens"] == 0.5
+    assert actual["effective_fraction_tokens"] == 0.5
 
 
 def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:
@@ -400,9 +400,9 @@ OTHER = 3
 '''  # noqa: E501
 
 
-def named(folder: Path, what: str = "LOSS", **options: Any) -> Objective:
+def named(folder: Path, attribute: str = "LOSS", **options: Any) -> Objective:
     (folder / "mine.py").write_text(MINE, encoding="utf-8")
-    return Objective(policy_loss=f"mine.py:{what}", loss_options=options)
+    return Objective(policy_loss=f"mine.py:{attribute}", loss_options=options)
 
 
 def test_it_is_found_and_reads_its_own_settings(tmp_path: Path) -> None:

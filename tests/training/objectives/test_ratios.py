@@ -70,7 +70,7 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass
     @update._for_each_rule
     class Columns:
-        first: int = metric("-", "before")
+        earlier: int = metric("-", "before")
         would_RULE: float = metric("-", "with RULE", rule=share("would_clip_RULE", "tokens"))
         flip_RULE: float = metric("-", "with RULE", rule=share("flip_RULE", "tokens"))
         last: int = metric("-", "after")
@@ -87,15 +87,13 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     l_BT = torch.tensor([[0.0, LN(2)], [LN(2), 0.0]])
     mask_BT = torch.ones(2, 2, dtype=torch.bool)
     adv_BT = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
-    second: Any = "second"  # a level that only this test has
-    settings = PRESETS["grpo"].replace(
-        importance_sampling_level=second, clip_low=0.1, clip_high=0.1
-    )
-    done = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, responses=2, tokens=4), settings)
-    assert done.clipped_BT.tolist() == [[True, True], [False, False]]
+    later: Any = "second"  # a level that only this test has
+    settings = PRESETS["grpo"].replace(importance_sampling_level=later, clip_low=0.1, clip_high=0.1)
+    result = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, responses=2, tokens=4), settings)
+    assert result.clipped_BT.tolist() == [[True, True], [False, False]]
     everyone = torch.ones(2, dtype=torch.bool)
     arrays = Recorder(settings, bands).arrays(
-        l_BT, mask_BT, adv_BT, done.metrics, everyone, 0 * l_BT
+        l_BT, mask_BT, adv_BT, result.metrics, everyone, 0 * l_BT
     )
     assert columns["would_toy"]["rule"](arrays) == columns["flip_toy"]["rule"](arrays) == 0.5
     out = numbers(l_BT, mask_BT, adv_BT, everyone, settings, bands)
@@ -117,10 +115,14 @@ def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() ->
     out.loss.backward()
     assert logp_BT.grad[0].tolist() == pytest.approx([-1.0, 0.0, 0.0, -1.0])
     everyone = torch.ones(1, dtype=torch.bool)
-    found = numbers(
+    actual = numbers(
         out.log_ratio_BT, mask_BT, adv_BT, everyone, PRESETS["gspo"], reference_bands([])
     )
-    assert (found["response_tokens"], found["active_tokens"], found["clipped_tokens"]) == (2, 2, 2)
+    assert (actual["response_tokens"], actual["active_tokens"], actual["clipped_tokens"]) == (
+        2,
+        2,
+        2,
+    )
     assert response_detail(out.log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=True)[
         "length"
     ] == [2]
@@ -138,6 +140,6 @@ def test_advantages_may_differ_within_a_response() -> None:
     assert out.clipped_BT.tolist() == [[True, True, False, False]]
     assert float(out.loss) == pytest.approx(-(2 * (1 + 4e-4) - 3 * 2 * 2) / 4)
     everyone = torch.ones(1, dtype=torch.bool)
-    found = numbers(l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([]))
-    assert (found["clip_fraction_tokens_high"], found["clip_fraction_tokens_low"]) == (0.5, 0.0)
+    actual = numbers(l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([]))
+    assert (actual["clip_fraction_tokens_high"], actual["clip_fraction_tokens_low"]) == (0.5, 0.0)
     assert response_detail(l_BT, mask_BT, adv_BT, out.clipped_BT)["advantage"] == [-1.0]

@@ -151,15 +151,15 @@ def test_a_masked_response_keeps_its_place_in_the_denominator() -> None:
 
 
 def test_the_mask_and_a_correction_multiply() -> None:
-    both = GRPO.replace(
+    settings = GRPO.replace(
         off_policy_mask=0.5, mismatch_correction="tis", mismatch_low=0.0, mismatch_high=2.0
     )
-    weight_BT = token_weights(LOGP, THREE, both)
+    weight_BT = token_weights(LOGP, THREE, settings)
     assert weight_BT[2, 0] == 0
     assert torch.equal(
-        weight_BT[:2], token_weights(LOGP, THREE, both.replace(off_policy_mask=None))[:2]
+        weight_BT[:2], token_weights(LOGP, THREE, settings.replace(off_policy_mask=None))[:2]
     )
-    assert (both.weighs_tokens, GRPO.weighs_tokens) == (True, False)
+    assert (settings.weighs_tokens, GRPO.weighs_tokens) == (True, False)
 
 
 def test_its_gradient_raises_the_entropy() -> None:
@@ -175,10 +175,10 @@ def test_its_gradient_raises_the_entropy() -> None:
     mask_BT = torch.ones(1, 1, dtype=torch.bool)
     logp_BT = logits_V.log_softmax(0)[0].view(1, 1)
     batch = Batch(mask_BT, torch.zeros(1, 1, dtype=torch.float64), logp_BT.detach(), 1, 1)
-    before = entropy()
+    initial = entropy()
     surrogate(
-        logp_BT, batch, PRESETS["grpo"].replace(entropy_coef=1.0), entropy_BT=before.view(1, 1)
+        logp_BT, batch, PRESETS["grpo"].replace(entropy_coef=1.0), entropy_BT=initial.view(1, 1)
     ).loss.backward()
     with torch.no_grad():
         logits_V -= 0.1 * logits_V.grad
-    assert entropy() > before
+    assert entropy() > initial

@@ -56,12 +56,12 @@ PENCIL = [
 def test_pencil(w: float, share: float, low: float, high: float) -> None:
     batch = batch_of(MASK, [1.0, -1.0])
     logp_BT = logp_of([2.0, 1.0, 0.5], [w, 1.0, 1.0])
-    found = range_of(logp_BT, batch, BAPO.replace(bapo_share=share))
-    assert (1 - found.clip_low, 1 + found.clip_high) == (pytest.approx(low), pytest.approx(high))
+    actual = range_of(logp_BT, batch, BAPO.replace(bapo_share=share))
+    assert (1 - actual.clip_low, 1 + actual.clip_high) == (pytest.approx(low), pytest.approx(high))
     # The loss is then GRPO's with that range, over tokens.
     objective = (min(2.0, high) + 1.5 - max(w, low)) / 4
-    assert float(surrogate(logp_BT, batch, found).loss) == pytest.approx(-objective)
-    assert surrogate(logp_BT, batch, found).clipped_BT.int().tolist() == [
+    assert float(surrogate(logp_BT, batch, actual).loss) == pytest.approx(-objective)
+    assert surrogate(logp_BT, batch, actual).clipped_BT.int().tolist() == [
         [int(high < 2), 0, 0],
         [int(w < low), 0, 0],
     ]
@@ -72,8 +72,8 @@ def test_the_last_step_is_as_long_as_is_left() -> None:
     batch = batch_of(MASK, [1.0, -1.0])
     logp_BT = logp_of([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
     for share, high in ((0.735, 1.3), (0.738, 1.32), (0.9, 1.32)):
-        found = range_of(logp_BT, batch, BAPO.replace(bapo_share=share, bapo_clip_high=0.32))
-        assert 1 + found.clip_high == pytest.approx(high)
+        actual = range_of(logp_BT, batch, BAPO.replace(bapo_share=share, bapo_clip_high=0.32))
+        assert 1 + actual.clip_high == pytest.approx(high)
 
 
 def test_limits() -> None:
@@ -87,11 +87,11 @@ def test_limits() -> None:
         surrogate(logp_BT, batch, PRESETS["dapo"].replace(clip_low=0.4, clip_high=0.2)).loss
     )
     for adv, moved in (([1.0, 1.0], False), ([0.0, 0.0], False), ([-1.0, -1.0], True)):
-        found = range_of(logp_BT, batch_of(MASK, adv), BAPO)
+        actual = range_of(logp_BT, batch_of(MASK, adv), BAPO)
         ends = (
             (BAPO.bapo_clip_low, BAPO.bapo_clip_high) if moved else (BAPO.clip_low, BAPO.clip_high)
         )
-        assert (found.clip_low, found.clip_high) == ends, "nobody has A < 0, A at all, or A > 0"
+        assert (actual.clip_low, actual.clip_high) == ends, "nobody has A < 0, A at all, or A > 0"
     broken = range_of(torch.full((2, 3), math.nan, dtype=torch.float64), batch, BAPO)
     assert (broken.clip_low, broken.clip_high) == (0.1, 2.0), "a dead model ends no search"
 
@@ -100,8 +100,10 @@ def test_a_kl_term_moves_no_bound_and_a_sequence_ratio_may_be_balanced() -> None
     batch = batch_of(MASK, [1.0, -1.0])
     logp_BT = logp_of([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
     settings = BAPO.replace(bapo_share=0.74)
-    beside = replace(batch, ref_logp_BT=logp_BT - 3)
-    assert range_of(logp_BT, beside, settings.replace(kl_coef=9.0)).clip_high == pytest.approx(0.35)
+    adapters = replace(batch, ref_logp_BT=logp_BT - 3)
+    assert range_of(logp_BT, adapters, settings.replace(kl_coef=9.0)).clip_high == pytest.approx(
+        0.35
+    )
     # s of response 0 is 1, so its terms add up to 3 whatever the bounds: 3 / 4 at once.
     sequence = settings.replace(importance_sampling_level="sequence")
     assert range_of(logp_BT, batch, sequence) == sequence
@@ -130,12 +132,12 @@ def test_parts_alone_would_find_other_ranges() -> None:
 
     range_ = range_of(logp_BT, batch, BAPO)  # 2.4 of 3.8 have A > 0: it stays
     assert range_ == BAPO
-    whole = gradient(slice(0, 2), range_)
-    parts = [gradient(rows, range_) for rows in (slice(0, 1), slice(1, 2))]
-    assert torch.equal(torch.cat(parts), whole)
+    complete = gradient(slice(0, 2), range_)
+    pieces = [gradient(rows, range_) for rows in (slice(0, 1), slice(1, 2))]
+    assert torch.equal(torch.cat(pieces), complete)
     alone = Batch(batch.mask_BT[1:], batch.adv_BT[1:], batch.old_logp_BT[1:], 1, 2)
-    own = gradient(slice(1, 2), range_of(logp_BT[1:], alone, BAPO))
-    assert not torch.equal(own, whole[1:])
+    native = gradient(slice(1, 2), range_of(logp_BT[1:], alone, BAPO))
+    assert not torch.equal(native, complete[1:])
 
 
 # A = 1, 1 in the first response, -1 in the second, and 0 in the third, which counts nowhere. log pi
@@ -201,10 +203,10 @@ def test_chance_is_the_same_each_time_and_takes_as_many_as_it_should() -> None:
     batch = Batch(mask_BT, torch.randn(20, 1).expand(20, 10), logp_BT, 20, 200)
     settings = ClipCov(policy_loss="clip-cov", clip_cov_share=0.1, clip_cov_low=0.5)
     moved = moved_by(logp_BT, batch, settings)
-    first, second = (LOSSES["clip-cov"].select(settings, moved) for _ in range(2))
-    assert torch.equal(first, second)
-    assert int(first.sum()) == 20
-    assert (covariance(moved)[first] > 0.5).all()
+    start, later = (LOSSES["clip-cov"].select(settings, moved) for _ in range(2))
+    assert torch.equal(start, later)
+    assert int(start.sum()) == 20
+    assert (covariance(moved)[start] > 0.5).all()
     assert int(((covariance(moved) > 0.5) & (covariance(moved) < 5)).sum()) > 20
 
 
@@ -214,17 +216,17 @@ def test_parts_of_a_mini_batch_keep_the_whole_s_selection() -> None:
     logp_BT = THREE_LOGP + 0.1
     _, selected_BT = prepared(logp_BT, mini_batch(), settings, LOSSES["kl-cov"])
     assert selected_BT is not None
-    whole = surrogate(logp_BT, mini_batch(), settings)
+    complete = surrogate(logp_BT, mini_batch(), settings)
     batch = replace(mini_batch(), selected_BT=selected_BT)
-    parts = []
+    pieces = []
     for rows in (slice(0, 1), slice(1, 3)):
         names = ("mask_BT", "adv_BT", "old_logp_BT")
         part = replace(
             batch, selected_BT=None, **{name: getattr(batch, name)[rows] for name in names}
         )
-        parts.append(
+        pieces.append(
             surrogate(logp_BT[rows], replace(part, selected_BT=selected_BT[rows]), settings).loss
         )
         alone = surrogate(logp_BT[rows], part, settings).loss
-    assert float(sum(parts)) == pytest.approx(float(whole.loss))
-    assert float(alone) != pytest.approx(float(parts[1]))
+    assert float(sum(pieces)) == pytest.approx(float(complete.loss))
+    assert float(alone) != pytest.approx(float(pieces[1]))

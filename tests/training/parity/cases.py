@@ -58,9 +58,9 @@ class Case:
     def _tensors(self) -> tuple[Tensor, ...]:
         return (self.mask_BT, self.adv_BT, self.old_BT, self.logp_BT, self.ref_BT, self.sampler_BT)
 
-    def batch(self, whole: "Case | None" = None) -> Batch:
-        """What our objectives read of it, as (a part of) the mini-batch `whole`."""
-        mask_BT = (whole or self).mask_BT
+    def batch(self, complete: "Case | None" = None) -> Batch:
+        """What our objectives read of it, as (a part of) the mini-batch `complete`."""
+        mask_BT = (complete or self).mask_BT
         return Batch(
             self.mask_BT,
             self.adv_BT,
@@ -170,9 +170,9 @@ def peer(package: str, version: str) -> None:
     """
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: see this file's first lines")
-    found = importlib.metadata.version(package)
-    if not found.startswith(version):
-        pytest.skip(f"{package} {found} is installed; this test calls internals of {version}")
+    actual = importlib.metadata.version(package)
+    if not actual.startswith(version):
+        pytest.skip(f"{package} {actual} is installed; this test calls internals of {version}")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 

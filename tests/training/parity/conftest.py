@@ -144,13 +144,13 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
         case: Case,
         settings: Objective,
         name: str,
-        how: str,
+        method: str,
         *,
         dual_clip: float = 3.0,
-        whole: Case | None = None,
+        complete: Case | None = None,
         weights: Tensor | None = None,
     ) -> Result:
-        """verl's loss; `whole` is the mini-batch that `case` is a part of, `weights` the rollout
+        """verl's loss; `complete` is the mini-batch that `case` is a part of, `weights` the rollout
         correction's.
         """
         config = actor_config(
@@ -161,7 +161,7 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
             clip_ratio_low=settings.clip_low,
             clip_ratio_high=settings.clip_high,
             clip_ratio_c=dual_clip,
-            loss_agg_mode=how,
+            loss_agg_mode=method,
             tau_pos=settings.sapo_tau_positive,
             tau_neg=settings.sapo_tau_negative,
             policy_loss=policy_loss_config(
@@ -173,13 +173,13 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
             ),
         )
         config.global_batch_info.clear()
-        if whole is not None:
+        if complete is not None:
             config.global_batch_info.update(
                 dp_size=1,
-                batch_num_tokens=int(whole.mask_BT.sum()),
-                global_batch_size=len(whole.mask_BT),
+                batch_num_tokens=int(complete.mask_BT.sum()),
+                global_batch_size=len(complete.mask_BT),
             )
-        if how == "seq-mean-token-sum-norm":
+        if method == "seq-mean-token-sum-norm":
             config.global_batch_info["loss_scale_factor"] = HORIZON
         leaf = case.logp_BT.clone().requires_grad_()
         value, numbers = core_algos.get_policy_loss_fn(name)(
@@ -187,7 +187,7 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
             log_prob=leaf,
             advantages=case.adv_BT,
             response_mask=case.mask_BT.float(),
-            loss_agg_mode=how,
+            loss_agg_mode=method,
             config=config,
             rollout_is_weights=weights,
         )

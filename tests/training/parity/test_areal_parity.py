@@ -36,7 +36,7 @@ RULES = {"grpo": GRPO, "grpo-tight": TIGHT, "gspo": GSPO}
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
+def areal_losses() -> Any:
     peer("areal", "1.0.4")
 
     def load() -> Any:
@@ -48,8 +48,8 @@ def theirs() -> Any:
 
 
 @pytest.fixture(params=["padded", "packed"])
-def areal(request: pytest.FixtureRequest, theirs: Any) -> Callable[..., Result]:
-    def loss(case: Case, settings: Objective, **how: Any) -> Result:
+def areal(request: pytest.FixtureRequest, areal_losses: Any) -> Callable[..., Result]:
+    def loss(case: Case, settings: Objective, **args: Any) -> Result:
         """Packed: one row behind the other, with where each begins; what only pads is off the mask
         in both forms.
 
@@ -60,13 +60,13 @@ def areal(request: pytest.FixtureRequest, theirs: Any) -> Callable[..., Result]:
         if request.param == "packed":
             case = case.double()
         leaf = case.logp_BT.clone().requires_grad_()
-        given = [leaf, case.old_BT, case.old_BT, case.adv_BT, case.mask_BT]
+        inputs = [leaf, case.old_BT, case.old_BT, case.adv_BT, case.mask_BT]
         if request.param == "packed":
             size = case.mask_BT.shape[1]
-            given = [x.flatten() for x in given]
-            how["cu_seqlens"] = torch.arange(0, len(case.mask_BT) * size + 1, size)
-        logp, proximal, old, adv, mask = given
-        value, stat = theirs(
+            inputs = [x.flatten() for x in inputs]
+            args["cu_seqlens"] = torch.arange(0, len(case.mask_BT) * size + 1, size)
+        logp, proximal, old, adv, mask = inputs
+        value, stat = areal_losses(
             logprobs=logp,
             proximal_logprobs=proximal,
             old_logprobs=old,
@@ -76,7 +76,7 @@ def areal(request: pytest.FixtureRequest, theirs: Any) -> Callable[..., Result]:
             loss_mask=mask,
             c_clip=settings.dual_clip,
             importance_sampling_level=settings.importance_sampling_level,
-            **how,
+            **args,
         )
         value.backward()
         tokens = int(case.mask_BT.sum())

@@ -46,12 +46,12 @@ def areal() -> Any:
 def test_verl_s_advantages_and_returns(verl_modules: Any, gamma: float, gae_lambda: float) -> None:
     core_algos, *_ = verl_modules
     reward_BT, value_BT, mask_BT = ragged()
-    theirs = core_algos.compute_gae_advantage_return(
+    reference = core_algos.compute_gae_advantage_return(
         reward_BT, value_BT, mask_BT.float(), gamma, gae_lambda
     )
     adv_BT, return_BT = gae(reward_BT, value_BT, mask_BT, gamma=gamma, gae_lambda=gae_lambda)
-    assert torch.allclose(whitened(adv_BT, mask_BT), theirs[0] * mask_BT, atol=1e-5)
-    assert torch.allclose(return_BT, theirs[1] * mask_BT, atol=1e-5)
+    assert torch.allclose(whitened(adv_BT, mask_BT), reference[0] * mask_BT, atol=1e-5)
+    assert torch.allclose(return_BT, reference[1] * mask_BT, atol=1e-5)
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.5, 1e9])
@@ -60,10 +60,10 @@ def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
     _, value_BT, mask_BT = ragged()
     return_BT = torch.randn(6, 64)
     old_BT = value_BT + 0.3 * torch.randn(6, 64)
-    found = []
-    for theirs in (False, True):
+    actual = []
+    for reference in (False, True):
         leaf = value_BT.clone().requires_grad_()
-        if theirs:
+        if reference:
             loss, share = core_algos.compute_value_loss(
                 leaf, return_BT, old_BT, mask_BT.float(), clip
             )
@@ -72,26 +72,26 @@ def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
             loss = out.loss
             share = out.clipped_BT.sum() / mask_BT.sum()
         loss.backward()
-        found.append((float(loss.detach()), float(share), leaf.grad))
-    assert found[0][:2] == pytest.approx(found[1][:2], abs=1e-6)
-    assert torch.allclose(found[0][2], found[1][2], atol=1e-8)
+        actual.append((float(loss.detach()), float(share), leaf.grad))
+    assert actual[0][:2] == pytest.approx(actual[1][:2], abs=1e-6)
+    assert torch.allclose(actual[0][2], actual[1][2], atol=1e-8)
 
 
 def test_areal_s_value_loss(areal: Any) -> None:
     _, value_BT, mask_BT = ragged()
     return_BT = torch.randn(6, 64)
     old_BT = value_BT + 0.3 * torch.randn(6, 64)
-    theirs, stat = areal.ppo_critic_loss_fn(value_BT, old_BT, return_BT, 0.2, mask_BT)
-    ours = value_loss(value_BT, old_BT, return_BT, mask_BT, tokens=int(mask_BT.sum()), clip=0.2)
-    assert float(ours.loss) == pytest.approx(float(theirs), abs=1e-6)
+    reference, stat = areal.ppo_critic_loss_fn(value_BT, old_BT, return_BT, 0.2, mask_BT)
+    lab = value_loss(value_BT, old_BT, return_BT, mask_BT, tokens=int(mask_BT.sum()), clip=0.2)
+    assert float(lab.loss) == pytest.approx(float(reference), abs=1e-6)
     beyond_BT = (value_BT - old_BT).abs() > 0.2  # AReaL counts some that rounding alone has moved
-    assert torch.equal(ours.clipped_BT, stat["clip_mask"] & beyond_BT)
+    assert torch.equal(lab.clipped_BT, stat["clip_mask"] & beyond_BT)
 
 
 def test_areal_s_code_means_a_response_s_advantages(areal: Any) -> None:
     """Its page on GSPO says sum."""
     _, adv_BT, mask_BT = ragged()
-    _, theirs = areal.functional._compute_sequence_level_ratio_and_advantages(
+    _, reference = areal.functional._compute_sequence_level_ratio_and_advantages(
         adv_BT * 0, adv_BT, mask_BT, None
     )
-    assert torch.allclose(of_sequence(adv_BT, mask_BT, "mean"), theirs * mask_BT, atol=1e-6)
+    assert torch.allclose(of_sequence(adv_BT, mask_BT, "mean"), reference * mask_BT, atol=1e-6)

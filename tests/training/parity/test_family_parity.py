@@ -147,6 +147,6 @@ def _in_logs(settings: Objective) -> Objective:
 def test_the_rules_differ_where_ratios_are_large() -> None:
     """So that agreement above is no agreement of everything with everything."""
     data: Case = far()
-    losses = [ours(data, one).loss for one in (DAPO, DR_GRPO, SAPO, LUSPO, CISPO, VESPO, GMPO)]
+    losses = [ours(data, item).loss for item in (DAPO, DR_GRPO, SAPO, LUSPO, CISPO, VESPO, GMPO)]
     assert len({round(loss, 5) for loss in losses}) == len(losses)
     assert ours(near(), SAPO).clip["gate_mean"] > 0.99 > ours(data, SAPO).clip["gate_mean"]

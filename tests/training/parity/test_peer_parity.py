@@ -70,21 +70,17 @@ def test_trl_counts_responses_at_sequence_level_and_tokens_at_token_level(
     data = CASES[case]()
     token = ours(data, TIGHT).clip
     sequence = ours(data, GSPO).clip
-    theirs = trl(data, TIGHT, "grpo").clip
-    assert theirs["clip_ratio/region_mean"] == pytest.approx(
-        token["clip_fraction_tokens"], abs=1e-6
-    )
-    assert theirs["clip_ratio/low_mean"] == pytest.approx(
-        token["clip_fraction_tokens_low"], abs=1e-6
-    )
-    assert theirs["clip_ratio/high_mean"] == pytest.approx(
+    peer = trl(data, TIGHT, "grpo").clip
+    assert peer["clip_ratio/region_mean"] == pytest.approx(token["clip_fraction_tokens"], abs=1e-6)
+    assert peer["clip_ratio/low_mean"] == pytest.approx(token["clip_fraction_tokens_low"], abs=1e-6)
+    assert peer["clip_ratio/high_mean"] == pytest.approx(
         token["clip_fraction_tokens_high"], abs=1e-6
     )
-    theirs = trl(data, GSPO, "grpo").clip
-    assert theirs["clip_ratio/region_mean"] == pytest.approx(
+    peer = trl(data, GSPO, "grpo").clip
+    assert peer["clip_ratio/region_mean"] == pytest.approx(
         sequence["clip_fraction_responses"], abs=1e-6
     )
-    assert theirs["clip_ratio/region_mean"] != pytest.approx(
+    assert peer["clip_ratio/region_mean"] != pytest.approx(
         sequence["clip_fraction_tokens"], abs=1e-2
     )
     assert token["clip_fraction_tokens"] > 0
@@ -170,14 +166,14 @@ def test_trl_s_mask_of_truncated_completions(
     adv_BT = data.adv_BT.clone()
     emptied_BT[[1, 4]] = False
     adv_BT[[1, 4]] = 0.0
-    theirs = trl(replace(data, mask_BT=emptied_BT, adv_BT=adv_BT), GRPO, loss_type)
+    peer = trl(replace(data, mask_BT=emptied_BT, adv_BT=adv_BT), GRPO, loss_type)
     batch = replace(data, adv_BT=adv_BT).batch()
     batch = replace(batch, tokens=int(emptied_BT.sum())) if loss_type == "dapo" else batch
     leaf = data.logp_BT.clone().requires_grad_()
     loss = surrogate(leaf, batch, GRPO.replace(aggregation=aggregation)).loss
     loss.backward()
     assert leaf.grad is not None
-    agree(Result(float(loss.detach()), leaf.grad, {}), theirs)
+    agree(Result(float(loss.detach()), leaf.grad, {}), peer)
 
 
 def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:
@@ -218,10 +214,10 @@ def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> Non
     data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
     for settings in (GRPO, GSPO):
         mine = ours(data, settings)
-        theirs = trl(data, settings, "grpo")
-        assert mine.loss == pytest.approx(theirs.loss, rel=1e-6)
+        peer = trl(data, settings, "grpo")
+        assert mine.loss == pytest.approx(peer.loss, rel=1e-6)
         assert mine.loss > 1e11
-        assert torch.linalg.norm(mine.grad_BT - theirs.grad_BT) <= 1e-6 * torch.linalg.norm(
+        assert torch.linalg.norm(mine.grad_BT - peer.grad_BT) <= 1e-6 * torch.linalg.norm(
             mine.grad_BT
         )
 
@@ -244,26 +240,28 @@ VERL_AGGREGATIONS: dict[str, Aggregation] = {
 }
 
 
-@pytest.mark.parametrize("how", VERL_AGGREGATIONS)
+@pytest.mark.parametrize("method", VERL_AGGREGATIONS)
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 @pytest.mark.parametrize("case", CASES)
 def test_verl(
-    verl: Callable[..., Result], case: str, name: str, settings: Objective, how: str
+    verl: Callable[..., Result], case: str, name: str, settings: Objective, method: str
 ) -> None:
     data = CASES[case]()
     mine = ours(
         data,
-        settings.replace(aggregation=VERL_AGGREGATIONS[how], aggregation_constant=float(HORIZON)),
+        settings.replace(
+            aggregation=VERL_AGGREGATIONS[method], aggregation_constant=float(HORIZON)
+        ),
     )
-    theirs = verl(data, settings, name, how)
+    peer = verl(data, settings, name, method)
     if case == "per-token" and settings is GSPO:
         # verl's gspo is GSPO-token: where A varies within a response it is not the sequence
         # objective.
-        assert cosine(mine, theirs) < 0.99
+        assert cosine(mine, peer) < 0.99
         return
     # verl's means over responses leave out those without tokens; ours, as TRL's, count them with a
     # term of 0.
-    agree(theirs, mine, 6 / 5 if case == "empty" and how != "token-mean" else 1.0)
+    agree(peer, mine, 6 / 5 if case == "empty" and method != "token-mean" else 1.0)
 
 
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
@@ -273,12 +271,12 @@ def test_verl_clip_fractions(
 ) -> None:
     data = CASES[case]()
     mine = ours(data, settings).clip
-    theirs = verl(data, settings, name, "token-mean").clip
+    peer = verl(data, settings, name, "token-mean").clip
     # verl compares the rounded products r A: a token whose two products round alike is not counted.
-    assert theirs["actor/pg_clipfrac"] == pytest.approx(mine["clip_fraction_tokens"], abs=1e-6)
-    assert theirs["actor/ppo_kl"] == pytest.approx(mine["stale_k1"], abs=1e-6)
+    assert peer["actor/pg_clipfrac"] == pytest.approx(mine["clip_fraction_tokens"], abs=1e-6)
+    assert peer["actor/ppo_kl"] == pytest.approx(mine["stale_k1"], abs=1e-6)
     if settings.dual_clip is not None:
-        assert theirs["actor/pg_clipfrac_lower"] == pytest.approx(
+        assert peer["actor/pg_clipfrac_lower"] == pytest.approx(
             mine["dual_clip_fraction_tokens"], abs=1e-6
         )
         assert case != "far" or mine["dual_clip_fraction_tokens"] > 0.01
@@ -289,15 +287,15 @@ def test_verl_without_dual_clip(verl: Callable[..., Result]) -> None:
     agree(ours(data, GRPO), verl(data, GRPO, "vanilla", "seq-mean-token-mean", dual_clip=1e30))
 
 
-@pytest.mark.parametrize("how", ["seq-mean-token-mean", "token-mean"])
+@pytest.mark.parametrize("method", ["seq-mean-token-mean", "token-mean"])
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 def test_verl_parts_of_a_minibatch(
-    verl: Callable[..., Result], name: str, settings: Objective, how: Aggregation
+    verl: Callable[..., Result], name: str, settings: Objective, method: Aggregation
 ) -> None:
     for data in (near(), near(empty=True)):
         for part in (slice(0, 2), slice(2, 6)):
-            mine = ours(data, settings.replace(aggregation=how), part=part)
-            agree(mine, verl(data.rows(part), settings, name, how, whole=data))
+            mine = ours(data, settings.replace(aggregation=method), part=part)
+            agree(mine, verl(data.rows(part), settings, name, method, complete=data))
 
 
 @pytest.mark.parametrize(("correction", "low", "high"), CORRECTIONS)
@@ -315,13 +313,13 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     bound = f"{high}" if correction == "tis" else f"{low or 1e-30}_{high}"
     if correction == "geometric-mask":
         # Its bounds are those of -d, so of the inverse ratio.
-        theirs, _ = verl_correction.compute_rollout_rejection_mask(
+        peer, _ = verl_correction.compute_rollout_rejection_mask(
             d_BT, mask_BT, "seq_mean_k1", f"{1 / high}_{1 / low}"
         )
     else:
-        theirs, _ = verl_correction.compute_rollout_correction_weights(d_BT, mask_BT, level, bound)
+        peer, _ = verl_correction.compute_rollout_correction_weights(d_BT, mask_BT, level, bound)
     mine = mismatch_weight(data.batch(), settings) * mask_BT
-    assert torch.allclose(mine, theirs, rtol=1e-6)
+    assert torch.allclose(mine, peer, rtol=1e-6)
     assert int((mine != mask_BT).sum()) > 0
     assert bool((mine[data.mask_BT] == 0).any()) is (correction != "tis")
     correction_of: dict[str, Any] = {
@@ -333,7 +331,7 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     # verl's gspo is.
     for name, rule in (("vanilla", GRPO.replace(dual_clip=3.0)), ("gspo", GSPO_TOKEN)):
         rule = rule.replace(**correction_of)
-        agree(ours(data, rule), verl(data, rule, name, "seq-mean-token-mean", weights=theirs))
+        agree(ours(data, rule), verl(data, rule, name, "seq-mean-token-mean", weights=peer))
 
 
 def test_verl_k3(verl_modules: Any) -> None:
@@ -341,9 +339,9 @@ def test_verl_k3(verl_modules: Any) -> None:
     data = near()
     leaf = data.logp_BT.clone()
     mine = surrogate(leaf, data.batch(), GRPO.replace(kl_coef=1.0)).metrics["kl"]
-    theirs = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
-    assert float(mine) == pytest.approx(float(theirs), rel=1e-5)
-    assert float(theirs) > 0.1
+    peer = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
+    assert float(mine) == pytest.approx(float(peer), rel=1e-5)
+    assert float(peer) > 0.1
 
 
 def test_verl_s_gdpo(verl_modules: Any) -> None:
@@ -353,7 +351,7 @@ def test_verl_s_gdpo(verl_modules: Any) -> None:
     reward_KPG = torch.stack([torch.rand(5, 4), (torch.rand(5, 4) > 0.5).float() * 30])
     names = ("style", "correct")
     weights = (0.5, 2.0)
-    theirs, _ = core_algos.compute_gdpo_outcome_advantage(
+    peer, _ = core_algos.compute_gdpo_outcome_advantage(
         token_level_rewards=torch.zeros(20, 1),
         response_mask=torch.ones(20, 1),
         index=[prompt for prompt in range(5) for _ in range(4)],
@@ -364,7 +362,7 @@ def test_verl_s_gdpo(verl_modules: Any) -> None:
             "attention_mask": torch.ones(20, 2, dtype=torch.long),
         },
     )
-    assert torch.allclose(decoupled(reward_KPG, weights), theirs[:, 0].view(5, 4), atol=1e-4)
+    assert torch.allclose(decoupled(reward_KPG, weights), peer[:, 0].view(5, 4), atol=1e-4)
 
 
 def test_verl_advantages(verl_modules: Any) -> None:

@@ -35,11 +35,12 @@ def gaps(model: Any, rollouts: list[Rollout], temperature: float) -> torch.Tenso
         ids = torch.tensor([[*rollout.request.prompt_ids, *rollout.response_ids]])
         with torch.no_grad():
             logp_SV = (model(ids).logits[0].float() / temperature).log_softmax(-1)
-        first = len(rollout.request.prompt_ids) - 1
-        own = torch.tensor(rollout.logprobs)
+        start = len(rollout.request.prompt_ids) - 1
+        native = torch.tensor(rollout.logprobs)
         out.append(
             (
-                logp_SV[first:-1].gather(1, torch.tensor(rollout.response_ids)[:, None])[:, 0] - own
+                logp_SV[start:-1].gather(1, torch.tensor(rollout.response_ids)[:, None])[:, 0]
+                - native
             ).abs()
         )
     return torch.cat(out)

@@ -9,7 +9,7 @@ KEY = "sk-proj-Q7xT2mVbN9aLpZ4k"
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("output", "displayed"),
     [
         (f"Bearer {KEY}.", "Bearer [the key]."),
         ("first sk-proj-Q7xT, then 2mVbN9aLpZ4k!", "first [the key], then [the key]!"),
@@ -19,22 +19,22 @@ KEY = "sk-proj-Q7xT2mVbN9aLpZ4k"
         ("skills: project Q7x, 2mVb", "skills: project Q7x, 2mVb"),
     ],
 )
-def test_the_key_is_hidden_in_any_form(said: str, shown: str) -> None:
-    assert KeyMask(KEY).hide(said) == shown
+def test_the_key_is_hidden_in_any_form(output: str, displayed: str) -> None:
+    assert KeyMask(KEY).hide(output) == displayed
 
 
-@pytest.mark.parametrize("before", ["", "x", "xy", "Bearer "])
-def test_base64_hides_no_less_than_all_but_its_ends(before: str) -> None:
-    said = base64.b64encode(f"{before}{KEY} and more".encode()).decode()
-    shown = KeyMask(KEY).hide(said)
-    start, _, end = shown.partition("[the key]")
-    kept = base64.b64decode(start + "A" * (-len(start) % 4)).decode(errors="replace")
-    assert "k-p" not in kept
+@pytest.mark.parametrize("initial", ["", "x", "xy", "Bearer "])
+def test_base64_hides_no_less_than_all_but_its_ends(initial: str) -> None:
+    output = base64.b64encode(f"{initial}{KEY} and more".encode()).decode()
+    displayed = KeyMask(KEY).hide(output)
+    start, _, end = displayed.partition("[the key]")
+    retained = base64.b64decode(start + "A" * (-len(start) % 4)).decode(errors="replace")
+    assert "k-p" not in retained
     assert "4k" not in base64.b64decode("A" * (-len(end) % 4) + end).decode(errors="replace")
 
 
 def test_json_escapes_do_not_show_it_and_a_short_key_is_a_word() -> None:
-    said = json.dumps({"choices": [{"text": KEY}]}).replace("Q7", "\\u00517").encode()
-    assert KeyMask(KEY).json_of(said) == {"choices": [{"text": "[the key]"}]}
-    assert KeyMask("EMPTY").json_of(said) == json.loads(said)
+    output = json.dumps({"choices": [{"text": KEY}]}).replace("Q7", "\\u00517").encode()
+    assert KeyMask(KEY).json_of(output) == {"choices": [{"text": "[the key]"}]}
+    assert KeyMask("EMPTY").json_of(output) == json.loads(output)
     assert KeyMask(KEY).json_of(b"[" * 100_000) is None

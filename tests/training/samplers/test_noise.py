@@ -12,12 +12,12 @@ V = torch.arange(200)
 
 
 def test_a_draw_depends_on_key_position_and_entry_alone() -> None:
-    whole = exponentials(KEYS, torch.full_like(KEYS, 7), V)
+    complete = exponentials(KEYS, torch.full_like(KEYS, 7), V)
     alone = exponentials(KEYS[13:14], torch.tensor([7]), V)
-    assert torch.equal(whole[13:14], alone)
+    assert torch.equal(complete[13:14], alone)
     mixed = exponentials(KEYS[[13, 2]], torch.tensor([7, 9]), V)
     assert torch.equal(mixed[0], alone[0])
-    assert not torch.equal(mixed[1], whole[2])
+    assert not torch.equal(mixed[1], complete[2])
 
 
 def test_draws_are_exponential_and_uncorrelated() -> None:
@@ -61,11 +61,11 @@ def test_pieces_of_the_race_find_the_winners_of_the_whole(
     p[5] = 0
     p[5, 3] = 1.0
     monkeypatch.setitem(transformers_sampler.AT_ONCE, "cpu", at_once)
-    whole = (p / exponentials(keys, torch.full_like(keys, 4), V)).argmax(dim=-1)
-    found = sample_by_argmax(p, keys, torch.full_like(keys, 4))
-    assert torch.equal(found, whole)
-    assert found[5] == 3
-    assert len(set(found.tolist())) > rows / 8
+    complete = (p / exponentials(keys, torch.full_like(keys, 4), V)).argmax(dim=-1)
+    actual = sample_by_argmax(p, keys, torch.full_like(keys, 4))
+    assert torch.equal(actual, complete)
+    assert actual[5] == 3
+    assert len(set(actual.tolist())) > rows / 8
 
 
 def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
@@ -90,5 +90,5 @@ def test_the_numbers_are_those_of_splitmix64() -> None:
     row = mix((key + mix(11 * golden & mask)) & mask)
     for entry in (0, 1, 151_935):
         bits = mix((row + entry * golden) & mask) >> 11
-        found = float(exponentials(KEYS[:1], torch.tensor([11]), torch.tensor([entry])))
-        assert found == pytest.approx(-math.log((bits + 0.5) * 2.0**-53), rel=1e-14)
+        actual = float(exponentials(KEYS[:1], torch.tensor([11]), torch.tensor([entry])))
+        assert actual == pytest.approx(-math.log((bits + 0.5) * 2.0**-53), rel=1e-14)

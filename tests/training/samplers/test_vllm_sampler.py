@@ -65,15 +65,15 @@ def test_a_push_brings_every_weight_and_changes_what_is_sampled(
     pair: tuple[Any, VllmSampler],
 ) -> None:
     model, sampler = pair
-    before = sampler.sample(requests(), SAMPLING)
+    initial = sampler.sample(requests(), SAMPLING)
     move(model, 1.2)
     late = sampler.sample(requests(), SAMPLING)
-    assert [r.response_ids for r in late] == [r.response_ids for r in before]
+    assert [r.response_ids for r in late] == [r.response_ids for r in initial]
     assert gaps(model, late, 0.7).max() > 0.1
     sampler.refresh()
-    after = sampler.sample(requests(), SAMPLING)
-    assert [r.response_ids for r in after] != [r.response_ids for r in before]
-    assert gaps(model, after, 0.7).max() <= 1e-5
+    final = sampler.sample(requests(), SAMPLING)
+    assert [r.response_ids for r in final] != [r.response_ids for r in initial]
+    assert gaps(model, final, 0.7).max() <= 1e-5
     # One tensor at a time: none may be left behind, however small its part in what is sampled.
     for name, parameter in model.named_parameters():
         with torch.no_grad():
@@ -91,19 +91,19 @@ def test_vllms_own_reload_is_right_for_a_dense_model_and_caught_where_it_leaves_
 ) -> None:
     model, sampler = pair
     engine = sampler._running()
-    own, packed = WAYS
+    native, packed = WAYS
     assert sampler.facts()["vllm"].startswith("0.32.")
     if model.config.model_type == "qwen3":
-        assert sampler.facts()["push"] == own
+        assert sampler.facts()["push"] == native
         assert push(engine, model, "float32", packed).holds
         return
     assert sampler.facts()["push"] == packed
-    told = (
+    message = (
         r"after a push \(reload\): log-probs of 128 sampled tokens are off by 0\.\d+ nats in the"
         r" mean, 0\.\d+ in"
     )
-    with pytest.raises(LabError, match=told):
-        push(engine, model, "float32", own)
+    with pytest.raises(LabError, match=message):
+        push(engine, model, "float32", native)
     sampler.refresh()
     assert sampler.check.holds
 
@@ -121,31 +121,31 @@ def test_stop_texts_and_limits_are_those_of_the_transformers_sampler(
         assert len(r.response_ids) == len(r.logprobs) <= 12
         assert len(r.response_ids) == 12 or not r.truncated
     exact = Sampling(temperature=0.0, max_tokens=12, stop=("e",))
-    ours = TransformersSampler(model, TOKENIZER).sample(requests(samples=1), exact)
-    theirs = sampler.sample(requests(samples=1), exact)
-    for one, other in zip(ours, theirs, strict=True):
-        assert dataclasses.replace(one, logprobs=[]) == dataclasses.replace(other, logprobs=[])
-        assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+    lab = TransformersSampler(model, TOKENIZER).sample(requests(samples=1), exact)
+    peer = sampler.sample(requests(samples=1), exact)
+    for item, other in zip(lab, peer, strict=True):
+        assert dataclasses.replace(item, logprobs=[]) == dataclasses.replace(other, logprobs=[])
+        assert item.logprobs == pytest.approx(other.logprobs, abs=2e-5)
 
 
 def test_a_stop_text_of_several_tokens_is_part_of_the_tokens(pair: tuple[Any, VllmSampler]) -> None:
     _, sampler = pair
     free = sampler.sample(requests(), Sampling(max_tokens=12))
     # Any two characters that were drawn one after the other will do.
-    whole = next(
+    complete = next(
         r
         for r in free
         if TOKENIZER.decode(r.response_ids[4:6]).isascii() and len(set(r.response_ids)) == 12
     )
-    stop = TOKENIZER.decode(whole.response_ids[4:6])
+    stop = TOKENIZER.decode(complete.response_ids[4:6])
     sampling = Sampling(max_tokens=12, stop=(stop,))
-    (cut,) = sampler.sample([whole.request], sampling)
-    assert cut.response_ids == whole.response_ids[:6]
-    assert cut.logprobs == pytest.approx(whole.logprobs[:6], abs=1e-5)
+    (cut,) = sampler.sample([complete.request], sampling)
+    assert cut.response_ids == complete.response_ids[:6]
+    assert cut.logprobs == pytest.approx(complete.logprobs[:6], abs=1e-5)
     assert not cut.truncated
     assert stop not in cut.text
-    assert cut.text == TOKENIZER.decode(whole.response_ids[:4])
-    assert Stopping(TOKENIZER, (stop,)).end(whole.response_ids) == 6
+    assert cut.text == TOKENIZER.decode(complete.response_ids[:4])
+    assert Stopping(TOKENIZER, (stop,)).end(complete.response_ids) == 6
 
 
 def test_a_response_is_continued(pair: tuple[Any, VllmSampler]) -> None:
@@ -154,23 +154,23 @@ def test_a_response_is_continued(pair: tuple[Any, VllmSampler]) -> None:
     """
     model, sampler = pair
     sampled = Sampling(max_tokens=12)
-    for how in (Sampling(temperature=0.0, max_tokens=12), sampled):
-        whole = sampler.sample(requests(samples=1), how)
-        going = [one for one in whole if one.truncated]
-        asked = [
-            dataclasses.replace(one.request, given_ids=tuple(one.response_ids[:5]), max_tokens=7)
-            for one in going
+    for method in (Sampling(temperature=0.0, max_tokens=12), sampled):
+        complete = sampler.sample(requests(samples=1), method)
+        going = [item for item in complete if item.truncated]
+        requested = [
+            dataclasses.replace(item.request, given_ids=tuple(item.response_ids[:5]), max_tokens=7)
+            for item in going
         ]
-        rest = sampler.sample(asked, how)
+        remainder = sampler.sample(requested, method)
         assert len(going) > 2
         same = [
-            one.response_ids[5:] == later.response_ids
-            for one, later in zip(going, rest, strict=True)
+            item.response_ids[5:] == later.response_ids
+            for item, later in zip(going, remainder, strict=True)
         ]
-        assert not any(same) if how is sampled else all(same)
-        for one, later in zip(going, rest, strict=True):
+        assert not any(same) if method is sampled else all(same)
+        for item, later in zip(going, remainder, strict=True):
             assert later.text == TOKENIZER.decode(
-                [*one.response_ids[:5], *later.response_ids], skip_special_tokens=True
+                [*item.response_ids[:5], *later.response_ids], skip_special_tokens=True
             )
             fed = dataclasses.replace(later.request, prompt_ids=later.request.fed_ids, given_ids=())
             assert gaps(model, [dataclasses.replace(later, request=fed)], 1.0).max() <= 1e-5
@@ -188,11 +188,11 @@ def test_top_p_logprobs_are_renormalised_over_the_nucleus(pair: tuple[Any, VllmS
                 .softmax(-1)
                 .sort(descending=True)
             )
-        kept = p.values[: int((p.values.cumsum(0) < 0.6).sum()) + 1]
+        retained = p.values[: int((p.values.cumsum(0) < 0.6).sum()) + 1]
         place = int((p.indices == rollout.response_ids[0]).nonzero())
-        assert place < len(kept)
+        assert place < len(retained)
         assert rollout.logprobs[0] == pytest.approx(
-            float((kept[place] / kept.sum()).log()), abs=1e-5
+            float((retained[place] / retained.sum()).log()), abs=1e-5
         )
 
 

@@ -62,7 +62,7 @@ def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
     sampler = VllmSampler(model, TOKENIZER)
     engine = sampler._running()
     samples = [compare(engine, model, "float32", seed) for seed in range(80)]
-    tipped = [seed for seed, one in enumerate(samples) if not one.holds]
+    tipped = [seed for seed, item in enumerate(samples) if not item.holds]
     assert 0 < len(tipped) < 30
     # Some sequences are far off; of all tokens the greater part is as near as anywhere.
     assert all(samples[seed].median < 1e-4 < samples[seed].largest for seed in tipped)
@@ -84,11 +84,11 @@ def test_a_family_to_which_no_way_brings_its_weights_is_refused() -> None:
     sampler = VllmSampler(model.eval(), TOKENIZER)
     with pytest.raises(
         LabError, match="does not sample from the weights that it was given"
-    ) as told:
+    ) as refusal:
         sampler.facts()
     assert sampler._engine is None
-    own, packed = told.value.details
-    assert own.startswith("reload: log-probs of 128 sampled tokens are off by ")
+    native, packed = refusal.value.details
+    assert native.startswith("reload: log-probs of 128 sampled tokens are off by ")
     assert packed == "reload, experts packed anew: AssertionError: AssertionError"
 
 
@@ -99,12 +99,12 @@ def test_adapters_are_pushed_merged() -> None:
     model = build("tiny-qwen3-moe", seed=1)
     add_adapters(model, rank=4, alpha=8)
     sampler = VllmSampler(model, TOKENIZER)
-    before = sampler.sample(requests(), Sampling(max_tokens=12))
+    initial = sampler.sample(requests(), Sampling(max_tokens=12))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(0))
     sampler.refresh()
-    after = sampler.sample(requests(), Sampling(max_tokens=12))
-    assert [r.response_ids for r in after] != [r.response_ids for r in before]
-    assert gaps(model, after, 1.0).max() <= 1e-5
+    final = sampler.sample(requests(), Sampling(max_tokens=12))
+    assert [r.response_ids for r in final] != [r.response_ids for r in initial]
+    assert gaps(model, final, 1.0).max() <= 1e-5

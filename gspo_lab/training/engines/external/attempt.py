@@ -3,8 +3,9 @@
     NAME/                       the engine's name
       model/                    the model that the program starts from, where the lab makes it
       attempt-1/
-        attempt.json            the run, the step that this attempt starts with, the tokens that end
-        a response lib/gspo_lab            this package, for the program's processes
+        attempt.json            the run, the step that this attempt starts with, the tokens that
+                                end a response
+        lib/gspo_lab            this package, for the program's processes
         log.jsonl               what the program says of each rollout batch, a line each
         answers.jsonl           every answer, by the processes that asked
         updates.jsonl           every update, by the first training process
@@ -90,7 +91,7 @@ def every_training_prompt(run: Run, task: Task) -> Iterator[Prompt]:
     )  # with torch
 
     stream = training_prompts(run, task)
-    how = training_sampling(run.settings, task)
+    sampling = training_sampling(run.settings, task)
     group = run.settings.rollout.group_size
     for step in range(run.settings.steps):
         for place, problem in enumerate(stream.step(step)):
@@ -100,10 +101,10 @@ def every_training_prompt(run: Run, task: Task) -> Iterator[Prompt]:
                 step,
                 place,
                 group,
-                how.temperature,
-                how.top_p,
-                how.max_tokens,
-                how.stop,
+                sampling.temperature,
+                sampling.top_p,
+                sampling.max_tokens,
+                sampling.stop,
             )
 
 
@@ -111,7 +112,7 @@ def every_bench_prompt(run: Run, tasks: Mapping[str, Task]) -> Iterator[Prompt]:
     """The problems of all benchmarks, one benchmark after the other."""
     for bench in run.settings.bench:
         task = tasks[bench.name]
-        how = (
+        sampling = (
             bench.samples,
             bench.temperature,
             bench.top_p,
@@ -119,7 +120,7 @@ def every_bench_prompt(run: Run, tasks: Mapping[str, Task]) -> Iterator[Prompt]:
             task.stop,
         )
         for place, problem in enumerate(task.problems("held-out")[: bench.problems]):
-            yield Prompt(problem, bench.name, 0, place, *how)
+            yield Prompt(problem, bench.name, 0, place, *sampling)
 
 
 def task_of(run: Run, table: TaskTable) -> Task:
@@ -142,7 +143,7 @@ class Attempt:
 
     path: Path
     run: Run
-    first: int
+    first_step: int
     """The steps that were complete when it began."""
     eos_ids: tuple[int, ...]
 
@@ -155,7 +156,11 @@ class Attempt:
         """Into its folder."""
         write_json(
             self.path / ATTEMPT,
-            {"run": self.run.to_json(), "first": self.first, "eos_ids": list(self.eos_ids)},
+            {
+                "run": self.run.to_json(),
+                "first_step": self.first_step,
+                "eos_ids": list(self.eos_ids),
+            },
         )
 
     @staticmethod
@@ -163,7 +168,7 @@ class Attempt:
         """What was written into a folder."""
         data = read_json(path / ATTEMPT)
         assert data is not None, f"{path / ATTEMPT} is missing"
-        return Attempt(path, Run.from_json(data["run"]), data["first"], tuple(data["eos_ids"]))
+        return Attempt(path, Run.from_json(data["run"]), data["first_step"], tuple(data["eos_ids"]))
 
 
 @cache

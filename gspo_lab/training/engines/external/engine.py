@@ -28,11 +28,12 @@ LATE = {
 """What needs torch, by its name: a missing package is one line that says what to install."""
 
 
-def check_choice(option: str, value: object, known: Sequence[str]) -> None:
+def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
     """LabError where an option's value is none of those known."""
-    if value not in known:
+    if value not in choices:
         raise LabError(
-            f"engine.options.{option} = {value!r}{nearest(str(value), known)}: {', '.join(known)}"
+            f"engine.options.{option} = {value!r}{nearest(str(value), choices)}:"
+            f" {', '.join(choices)}"
         )
 
 

@@ -121,18 +121,18 @@ def step_records(
         (row for row in answers if row["bench"] == "rollout" and row["step"] == number),
         key=lambda row: (row["place"], row["sample"]),
     )
-    made = [update for update in updates if update["step"] == number]
+    own_updates = [update for update in updates if update["step"] == number]
     per_batch = settings.update.per_rollout_batch
-    for lines, wanted, what in (
+    for lines, expected, name in (
         (rows, len(problems) * group, "responses"),
-        (made, per_batch, "updates"),
+        (own_updates, per_batch, "updates"),
     ):
-        if len(lines) != wanted:
-            raise LabError(f"{program} left {len(lines)} {what} of step {number}, not {wanted}")
-    if any(update["world"] != world for update in made):
+        if len(lines) != expected:
+            raise LabError(f"{program} left {len(lines)} {name} of step {number}, not {expected}")
+    if any(update["world"] != world for update in own_updates):
         raise LabError(
-            f"{program} trained step {number} with {made[0]['world']} processes, not the {world}"
-            " asked for"
+            f"{program} trained step {number} with {own_updates[0]['world']} processes, not the"
+            f" {world} asked for"
         )
     graded = [(row.get("error"), row.get("reward")) for row in rows]
     need_grades(number, graded, settings.rollout.max_grader_errors)
@@ -168,8 +168,8 @@ def step_records(
         logprob_digest=_digest(rows, "logprobs"),
         **report,
     )
-    kept = [row for row in rows if keeps(settings, run.seed, number, row["place"])]
-    return [*map(_update, made), step, *map(_answer, kept)]
+    kept_rows = [row for row in rows if keeps(settings, run.seed, number, row["place"])]
+    return [*map(_update, own_updates), step, *map(_answer, kept_rows)]
 
 
 def _update(line: Mapping[str, Any]) -> UpdateRecord:
@@ -206,9 +206,9 @@ class StepLines:
             with self._path.open("rb") as file:
                 file.seek(self._read)
                 new = file.read()
-            whole, end, _ = new.rpartition(b"\n")
-            self._read += len(whole) + len(end)
-            self._lines += [json.loads(line) for line in whole.splitlines()]
+            complete, end, _ = new.rpartition(b"\n")
+            self._read += len(complete) + len(end)
+            self._lines += [json.loads(line) for line in complete.splitlines()]
         self._lines = [line for line in self._lines if line["step"] >= step]
         return self._lines
 
@@ -232,10 +232,8 @@ def write_update(
     """
     from torch.nn.utils.rnn import pad_sequence
 
-    columns = zip(*rows, strict=True)
-    log_ratio_BT, mask_BT, adv_BT = (
-        pad_sequence(list(column), batch_first=True) for column in columns
-    )
+    columns = [pad_sequence(list(column), batch_first=True) for column in zip(*rows, strict=True)]
+    log_ratio_BT, mask_BT, adv_BT = columns
     objective = run.settings.objective
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
     old_BT = log_ratio_BT.new_zeros(log_ratio_BT.shape)

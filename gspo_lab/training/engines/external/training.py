@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import gspo_lab
 from gspo_lab.common.atomic_files import atomic_folder, write_sums
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import STARTED, Phase
-from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run
 from gspo_lab.tasks.evaluation import evaluate
@@ -59,22 +59,30 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
     if folder.final.exists():
         return True
     recorded = {record["step"]: record for record in folder.records(StepRecord.kind)}
-    first = engine.saved_steps(home, run, len(recorded))
-    if first < steps:
-        done = _start(engine, run, sink, folder, stop, first, RunTotals.of(recorded.get(first - 1)))
+    first_step = engine.saved_steps(home, run, len(recorded))
+    if first_step < steps:
+        last_step = _start(
+            engine, run, sink, folder, stop, first_step, RunTotals.of(recorded.get(first_step - 1))
+        )
         if stop():
             return False
-        if done != steps:
+        if last_step != steps:
             raise LabError(
-                f"{engine.program} ended after step {done} of {steps}, and said that all was well"
+                f"{engine.program} ended after step {last_step} of {steps} and reported no error"
             )
     with atomic_folder(folder.final) as final:
         shutil.copytree(engine.model_after(home, run, steps), final)
         write_sums(final)
-    for left in home.iterdir():  # the attempts stay, with what the program said
-        if left.is_dir() and not left.name.startswith("attempt-"):
-            shutil.rmtree(left, ignore_errors=True)
+    for leftover in home.iterdir():  # the attempts stay, with what the program said
+        if leftover.is_dir() and not leftover.name.startswith("attempt-"):
+            shutil.rmtree(leftover, ignore_errors=True)
     return True
+
+
+def _packages(packages: Mapping[str, str]) -> dict[str, Any]:
+    """The facts that tell the packages of a program, and those of its sampler."""
+    sampler = {name: version for name, version in packages.items() if name.startswith("vllm")}
+    return {"packages": packages, "sampler": sampler}
 
 
 def _start(
@@ -83,80 +91,92 @@ def _start(
     sink: Sink,
     folder: RunFolder,
     stop: Stop,
-    first: int,
+    first_step: int,
     totals: RunTotals,
 ) -> int:
-    """Start the program once, from step `first` on, and write records; the steps that it has come
-    to.
+    """Start the program once, from step `first_step` on, and write records; the steps that it has
+    come to.
     """
     python = python_of(engine.name)
     on_gpu = run.settings.device != "cpu" and torch.cuda.is_available()
     engine.check_here(on_gpu=on_gpu)
-    prepared = prepare(engine, run, folder.path, first, on_gpu=on_gpu)
+    prepared = prepare(engine, run, folder.path, first_step, on_gpu=on_gpu)
     command, of_engine = engine.configure(prepared)
     attempt = prepared.attempt.path
-    packages = versions(engine.packages, python)
-    sampler = {name: version for name, version in packages.items() if name.startswith("vllm")}
-    known = prepared.facts | {"packages": packages, "sampler": sampler}
-    sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=known)])
+    start_facts = prepared.facts | _packages(versions(engine.packages, python))
+    sink.write([RunStatus(state=STARTED, step=first_step, at=time.time(), facts=start_facts)])
     env = _environment(on_gpu, python) | for_plugin(attempt) | of_engine
     stream = training_prompts(run, prepared.task)
-    done = first
+    steps_done = first_step
     lab_asks = not engine.asks_benchmarks
     answers = StepLines(attempt / ANSWERS)
     updates = StepLines(attempt / UPDATES)
-    wanted = sum(prompt.samples for prompt in prepared.benches)
 
     def stop_asked() -> bool:
         """Asked now and then while the program works: its first answer ends its start."""
-        if (attempt / ANSWERS).exists() and folder.phase()[0] is not Phase.TRAINING:
+        if folder.phase()[0] is not Phase.TRAINING and (attempt / ANSWERS).exists():
             folder.enter(Phase.TRAINING)
         return stop()
 
+    moments = set[int]().union(*(bench.moments(run.settings.steps) for bench in run.settings.bench))
+
     def evaluated(step: int, model: Path | str) -> list[AnswerRecord]:
-        if not any(step in bench.moments(run.settings.steps) for bench in run.settings.bench):
+        if step not in moments:
             return []
         folder.enter(Phase.EVALUATING)
         return list(_evaluated(prepared, step, str(model), "cuda" if on_gpu else "cpu"))
 
-    if lab_asks and first == 0:
+    if lab_asks and first_step == 0:
         sink.write(evaluated(0, prepared.model))
     folder.enter(Phase.STARTING, f"{engine.program} ({engine.starts})")
     with Child([str(python), *command[1:]], cwd=attempt, env=env, listens=lab_asks) as child:
         for line in child.follow(attempt / LOG, stop_asked):
             report = json.loads(line)
-            done = int(report["step"])
-            left = answers.since(done - 1)
-            bench_answers = bench_records(done, left)
-            if len(bench_answers) not in (0, wanted):
-                raise LabError(
-                    f"{engine.program} left {len(bench_answers)} answers to the benchmarks after"
-                    f" step {done}, not {wanted}"
-                )
-            made = []
-            if done:  # 0 is the evaluation before the first step
-                step = engine.step_of(report["data"])
-                trained = updates.since(done - 1)
-                made = step_records(
+            steps_done = int(report["step"])
+            step_answers = answers.since(steps_done - 1)
+            model = engine.model_after(folder.path / engine.name, run, steps_done)
+            records: list[Record] = []
+            if lab_asks:
+                records += evaluated(steps_done, model)
+            else:
+                records += _bench_answers(engine, prepared, steps_done, step_answers)
+            if steps_done:  # 0 is the evaluation before the first step
+                # The step last: a checkpoint is taken up only where all that belongs to its steps
+                # is recorded.
+                records += step_records(
                     engine.program,
                     engine.world_size,
                     run,
-                    done - 1,
-                    step,
-                    left,
-                    trained,
+                    steps_done - 1,
+                    engine.step_of(report["data"]),
+                    step_answers,
+                    updates.since(steps_done - 1),
                     totals,
                     stream,
                 )
-            model = engine.model_after(folder.path / engine.name, run, done)
-            # The step last: a checkpoint is taken up only where all that belongs to its steps is
-            # recorded.
-            sink.write([*(evaluated(done, model) if lab_asks else bench_answers), *made])
+            sink.write(records)
             if lab_asks:
-                if done < run.settings.steps:
+                if steps_done < run.settings.steps:
                     shutil.rmtree(model, ignore_errors=True)
                 child.send_line(WRITTEN)
-    return done
+    return steps_done
+
+
+def _bench_answers(
+    engine: ExternalEngine,
+    prepared: PreparedAttempt,
+    step: int,
+    answers: Sequence[Mapping[str, Any]],
+) -> list[AnswerRecord]:
+    """The program's answers to the benchmarks after a step: all of them, or none."""
+    records = bench_records(step, answers)
+    expected = sum(prompt.samples for prompt in prepared.benches)
+    if len(records) not in (0, expected):
+        raise LabError(
+            f"{engine.program} left {len(records)} answers to the benchmarks after step {step}, not"
+            f" {expected}"
+        )
+    return records
 
 
 def _evaluated(
@@ -179,18 +199,18 @@ def _evaluated(
 
 
 def prepare(
-    engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool
+    engine: ExternalEngine, run: Run, folder: Path, first_step: int = 0, *, on_gpu: bool
 ) -> PreparedAttempt:
-    """Make the folder of a start that trains `run` from its step `first` on; the configuration is
-    the engine's.
+    """Make the folder of a start that trains `run` from `first_step` on; the configuration is the
+    engine's.
     """
     home = folder / engine.name
     task, benches, task_keys = tasks_of(run)
-    made = [int(path.name.partition("-")[2]) for path in home.glob("attempt-*")]
-    path = home / f"attempt-{max(made, default=0) + 1}"
+    numbers = [int(path.name.partition("-")[2]) for path in home.glob("attempt-*")]
+    path = home / f"attempt-{max(numbers, default=0) + 1}"
     path.mkdir(parents=True)
     where, tokenizer, ends, model = _start_of(run, home / "model")
-    attempt = Attempt(path, run, first, ends)
+    attempt = Attempt(path, run, first_step, ends)
     attempt.write()
     (path / LIB).mkdir()
     (path / LIB / "gspo_lab").symlink_to(Path(gspo_lab.__file__).parent)
@@ -219,20 +239,20 @@ def prepare(
     )
 
 
-def _start_of(run: Run, made: Path) -> tuple[str, Any, tuple[int, ...], Any]:
+def _start_of(run: Run, model_folder: Path) -> tuple[str, Any, tuple[int, ...], Any]:
     """Where the model lies, its tokenizer and the tokens that end a response; the model itself only
     where it is one of the lab's own, which are small: without a warm start it is written into
-    `made`."""
+    `model_folder`."""
     name = run.model
     if name not in EMBEDDED:
         return name, *load_tokenizer(name), None
     warm = None if run.warm_start is None else Path(run.warm_start).resolve()
     model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=warm)
-    if warm is None and not (made / "config.json").exists():
+    if warm is None and not (model_folder / "config.json").exists():
         with silence_transformers():
-            model.save_pretrained(made)
-            tokenizer.save_pretrained(made)
-    return str(warm or made), tokenizer, eos_ids(model), model
+            model.save_pretrained(model_folder)
+            tokenizer.save_pretrained(model_folder)
+    return str(warm or model_folder), tokenizer, eos_ids(model), model
 
 
 def _environment(on_gpu: bool, python: Path) -> dict[str, str]:

@@ -3,17 +3,15 @@ turn.
 
     staleness 0    rollouts are drawn from the trained model itself
     staleness k    from a copy with the weights of k rollout batches before, of the start until
-    there were k
+                   there were k
 
 Frozen weights beside adapters never change, and both share them. Benchmarks are asked of the
 trained weights.
 
 With a budget of new tokens per step, a response continues under the next step's weights:
 
-    step:  its own prompts ─┬─> each response gets up to `budget` tokens ─┬─> groups that are over:
-    trained on
-           what waits ──────┘                                             └─> the others wait for
-           the next step
+    step:  its own prompts ─┬─> up to `budget` tokens each ─┬─> complete groups: trained on
+           what waits ──────┘                               └─> the others wait for the next step
 
 Without a budget every group is complete in the step that asks for it."""
 
@@ -133,15 +131,15 @@ class PendingGroups:
         self._groups: list[Group] = []
 
     def requests_of_step(
-        self, step: int, others: Sequence[Asked] | None = None
+        self, step: int, replacements: Sequence[Asked] | None = None
     ) -> list[tuple[Problem, Request]]:
         """What step `step` has to draw: more of what waits, and its own prompts' responses, or
-        those to `others`.
+        those to `replacements`.
         """
         self._groups += [
-            Group(step, place, problem, requests, [None] * len(requests))
+            Group(step, place, problem, requests, [None for _ in requests])
             for place, (problem, requests) in enumerate(
-                self._asked(step) if others is None else others
+                self._asked(step) if replacements is None else replacements
             )
         ]
         return [
@@ -154,14 +152,12 @@ class PendingGroups:
         complete with it.
         """
         for (group, sample), new in zip(list(self._open()), drawn, strict=True):
-            new.versions = [version] * len(new.response_ids)
+            new.versions = [version for _ in new.response_ids]
             earlier = group.rollouts[sample]
-            whole = (
-                replace(new, request=group.requests[sample])
-                if earlier is None
-                else joined(earlier, new)
-            )
-            group.rollouts[sample] = whole
+            if earlier is None:
+                group.rollouts[sample] = replace(new, request=group.requests[sample])
+            else:
+                group.rollouts[sample] = joined(earlier, new)
         going = {id(group) for group, _ in self._open()}
         complete = [group for group in self._groups if id(group) not in going]
         self._groups = [group for group in self._groups if id(group) in going]
@@ -185,10 +181,10 @@ class PendingGroups:
     def load(self, state: dict[str, Any]) -> None:
         """Put back what `state` gave."""
         self._groups = []
-        for step, place, kept in state["groups"]:
+        for step, place, states in state["groups"]:
             problem, requests = self._asked(step)[place]
             rollouts = [
-                _put_back(request, drawn) for request, drawn in zip(requests, kept, strict=True)
+                _put_back(request, drawn) for request, drawn in zip(requests, states, strict=True)
             ]
             self._groups.append(Group(step, place, problem, requests, rollouts))
 
@@ -208,9 +204,9 @@ class PendingGroups:
     def _request(self, request: Request, earlier: Rollout | None) -> Request:
         if self._budget is None:
             return request
-        given = () if earlier is None else tuple(earlier.response_ids)
+        given_ids = () if earlier is None else tuple(earlier.response_ids)
         return replace(
-            request, given_ids=given, max_tokens=min(self._budget, self._limit - len(given))
+            request, given_ids=given_ids, max_tokens=min(self._budget, self._limit - len(given_ids))
         )
 
 
@@ -224,8 +220,8 @@ def _rollout_to_state(rollout: Rollout | None) -> dict[str, Any] | None:
     return {"routes": routes, **{name: getattr(rollout, name) for name in KEPT}}
 
 
-def _put_back(request: Request, kept: dict[str, Any] | None) -> Rollout | None:
-    if kept is None:
+def _put_back(request: Request, state: dict[str, Any] | None) -> Rollout | None:
+    if state is None:
         return None
-    routes = None if kept["routes"] is None else kept["routes"].numpy()
-    return Rollout(request, routes=routes, **{name: kept[name] for name in KEPT})
+    routes = None if state["routes"] is None else state["routes"].numpy()
+    return Rollout(request, routes=routes, **{name: state[name] for name in KEPT})

@@ -12,7 +12,7 @@ import torch
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import check_made, look_up
-from gspo_lab.study import Run
+from gspo_lab.study import Run, Settings
 from gspo_lab.tasks.base import Task
 from gspo_lab.training.engines.native.asynchrony import StalePolicy
 from gspo_lab.training.engines.native.critic import Critic
@@ -68,6 +68,30 @@ class RunComponents:
     """
 
 
+def _check_eight_bit(device: torch.device) -> None:
+    check_eight_bit()
+    if device.type != "cuda":
+        raise LabError(
+            "update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here"
+        )
+
+
+def _sampler(settings: Settings, base: Path, model: Any, tokenizer: Any) -> Sampler:
+    """The study's sampler, drawing from `model`. LabError where it tells no routes to replay."""
+    rollout = settings.rollout
+    options: dict[str, Any] = {}
+    if rollout.batch_invariant and rollout.sampler == "vllm":
+        options["batch_invariant"] = True
+    if rollout.float32_head:
+        options["float32_head"] = True
+    make_sampler = look_up("sampler", rollout.sampler, SAMPLERS, base)
+    sampler: Sampler = make_sampler(model, tokenizer, rollout.dtype, rollout.at_a_time, **options)
+    check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
+    if settings.routing_replay == "rollout" and not sampler.tells_routes:
+        raise LabError(no_routes(rollout.sampler))
+    return sampler
+
+
 def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     """Load and build.
 
@@ -119,28 +143,15 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     if settings.objective.kl_coef > 0:
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
     update = settings.update
-    rollout = settings.rollout
-    lag = StalePolicy(model, rollout.staleness)
-    made = look_up("sampler", rollout.sampler, SAMPLERS, base)
-    options = (
-        {"batch_invariant": True} if rollout.batch_invariant and rollout.sampler == "vllm" else {}
-    )
-    options |= {"float32_head": True} if rollout.float32_head else {}
-    sampler = made(lag.model, tokenizer, rollout.dtype, rollout.at_a_time, **options)
-    check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
-    if settings.routing_replay == "rollout" and not sampler.tells_routes:
-        raise LabError(no_routes(rollout.sampler))
+    lag = StalePolicy(model, settings.rollout.staleness)
+    sampler = _sampler(settings, base, lag.model, tokenizer)
     if update.optimizer == "adamw-8bit":
-        check_eight_bit()
-        if device.type != "cuda":
-            raise LabError(
-                "update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here"
-            )
+        _check_eight_bit(device)
     # It copies the model before a large one's embedding is told where its gradient goes.
     critic = Critic(model, settings) if settings.objective.advantage == "gae" else None
-    trained = {"policy": TrainableModel(model, update)} | (
-        {} if critic is None else {"critic": critic.trained}
-    )
+    trained = {"policy": TrainableModel(model, update)}
+    if critic is not None:
+        trained["critic"] = critic.trained
     loss, objective = loss_of(settings.objective, base)
     updater = Updater(
         policy,

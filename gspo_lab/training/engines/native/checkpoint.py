@@ -52,10 +52,10 @@ def save(
         "trained": {name: part.state() for name, part in trained.items()},
         "totals": totals,
     }
-    with explain_write_error(path, FROM_THERE), atomic_file(path) as beside:
-        torch.save(state, beside)
-        with beside.open("rb+") as file:
-            seal = {"owner": owner, "sha256": _digest(file, beside.stat().st_size, owner)}
+    with explain_write_error(path, FROM_THERE), atomic_file(path) as temporary:
+        torch.save(state, temporary)
+        with temporary.open("rb+") as file:
+            seal = {"owner": owner, "sha256": _digest(file, temporary.stat().st_size, owner)}
             file.write(b"\n" + json.dumps(seal).encode() + b"\n")
 
 
@@ -76,14 +76,14 @@ def load(
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch makes of a damaged file
         raise _damaged(path) from error
-    parts = state["trained"]
-    if parts.keys() != trained.keys():
+    states = state["trained"]
+    if states.keys() != trained.keys():
         raise LabError(
-            f"{path} holds {', '.join(sorted(parts))}, and this run trains"
+            f"{path} holds {', '.join(sorted(states))}, and this run trains"
             f" {', '.join(sorted(trained))}: {AGAIN}"
         )
     for name, part in trained.items():
-        part.load(parts[name])
+        part.load(states[name])
     return int(state["step"]), state["totals"]
 
 
@@ -91,10 +91,10 @@ def save_model(path: Path, model: Any, tokenizer: Any) -> None:
     """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only
     ever whole.
     """
-    with explain_write_error(path, FROM_THERE), atomic_folder(path) as beside:
-        model.save_pretrained(beside, state_dict=merged_state(model))
-        tokenizer.save_pretrained(beside)
-        write_sums(beside)
+    with explain_write_error(path, FROM_THERE), atomic_folder(path) as temporary:
+        model.save_pretrained(temporary, state_dict=merged_state(model))
+        tokenizer.save_pretrained(temporary)
+        write_sums(temporary)
 
 
 def _owner(path: Path) -> str:

@@ -57,7 +57,8 @@ class Critic:
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
-        self.objective, self.clip = settings.objective, settings.critic.value_clip
+        self.objective = settings.objective
+        self.clip = settings.critic.value_clip
         rate = {"learning_rate": settings.critic.learning_rate}
         self.trained = TrainableModel(ValueModel(model), settings.update.model_copy(update=rate))
         self._budget = settings.update.microbatch_tokens
@@ -116,11 +117,11 @@ class Critic:
         self.trained.zero_grad()
         for part in microbatches(experience, rows, self._budget, every=True):
             value_BT = self._values(part)
-            at = (part.rows, slice(part.length))
+            block = (part.rows, slice(part.length))
             out = value_loss(
                 value_BT,
-                experience.value_NT[at],
-                experience.return_NT[at],
+                experience.value_NT[block],
+                experience.return_NT[block],
                 part.mask_BT,
                 tokens=tokens,
                 clip=self.clip,

@@ -7,6 +7,7 @@ never fed), L MoE layers, K experts per token (in NK turns of the response that 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from gspo_lab.tasks.base import Grade
 from gspo_lab.training.objectives import turn_advantages
 from gspo_lab.training.objectives.ratios import sequence_mean
 from gspo_lab.training.objectives.settings import Truncated
-from gspo_lab.training.samplers.base import Rollout
+from gspo_lab.training.samplers.base import Rollout, everywhere
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class Experience:
         """
         self.adv_NT = adv * self.mask_NT
 
-    def leave_out(self, rollouts: Sequence[Rollout], how: Truncated) -> None:
+    def leave_out(self, rollouts: Sequence[Rollout], treatment: Truncated) -> None:
         """Take truncated responses out of the loss: their terms ("mask"), and their place in its
         mean ("drop").
 
@@ -69,18 +70,18 @@ class Experience:
             dtype=torch.bool,
             device=self.mask_NT.device,
         )
-        if how != "train":
+        if treatment != "train":
             self.adv_NT = self.adv_NT.masked_fill(cut_N[:, None], 0.0)
-        if how == "drop":
+        if treatment == "drop":
             self.counted_N = ~cut_N
 
-    def keep_routes(self, rows: Tensor, routes_BSLK: Tensor, first: int = 0) -> None:
-        """Keep the routers' own choice on some rows, from the input position `first` on."""
+    def keep_routes(self, rows: Tensor, routes_BSLK: Tensor, start: int = 0) -> None:
+        """Keep the routers' own choice on some rows, from the input position `start` on."""
         if self.natural_NSLK is None:
             self.natural_NSLK = routes_BSLK.new_zeros(
                 *self.input_mask_NS.shape, *routes_BSLK.shape[2:]
             )
-        self.natural_NSLK[rows, first : first + routes_BSLK.shape[1]] = routes_BSLK
+        self.natural_NSLK[rows, start : start + routes_BSLK.shape[1]] = routes_BSLK
 
     def counts(self, rows: Tensor) -> tuple[int, int]:
         """The loss's denominators over some rows: responses and tokens, at least 1 response."""
@@ -117,7 +118,7 @@ class Microbatch:
     """
 
     rows: Tensor
-    first: int
+    first_column: int
     """The first prompt column kept."""
     length: int
     """Response columns kept."""
@@ -141,16 +142,13 @@ def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) ->
     """Pad rollouts into an experience with all advantages 0."""
     prompts = [r.request.prompt_ids for r in rollouts]
     responses = [r.response_ids for r in rollouts]
-    everywhere = [[True] * len(ids) for ids in responses]
-    mask_NT = padded(
-        [r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False
-    ).to(device)
+    mask_NT = padded([r.full_loss_mask for r in rollouts], False).to(device)
     nothing_NT = torch.zeros(mask_NT.shape, device=device)
     return Experience(
-        prompt_NP=padded(prompts, pad, left=True).to(device),
+        prompt_NP=padded(prompts, pad, on_left=True).to(device),
         response_NT=padded(responses, pad).to(device),
-        prompt_mask_NP=padded([[True] * len(ids) for ids in prompts], False, left=True).to(device),
-        attention_NT=padded(everywhere, False).to(device),
+        prompt_mask_NP=padded(list(map(everywhere, prompts)), False, on_left=True).to(device),
+        attention_NT=padded(list(map(everywhere, responses)), False).to(device),
         mask_NT=mask_NT,
         adv_NT=nothing_NT,
         evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
@@ -167,11 +165,13 @@ def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) ->
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
 
-def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -> Tensor:
+def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, on_left: bool = False) -> Tensor:
     """[N, longest] of rows of unequal length, filled up with `nothing`."""
     longest = max(map(len, rows), default=0)
-    gaps = [[nothing] * (longest - len(row)) for row in rows]
-    filled = [[*gap, *row] if left else [*row, *gap] for row, gap in zip(rows, gaps, strict=True)]
+    filled = []
+    for row in rows:
+        gap = list(repeat(nothing, longest - len(row)))
+        filled.append([*gap, *row] if on_left else [*row, *gap])
     return torch.tensor(filled, dtype=DTYPES[type(nothing)]).view(len(rows), longest)
 
 
@@ -232,16 +232,16 @@ def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int)
     """Some rows with the last `prompt` columns of their prompts and the first `response` ones of
     their responses.
     """
-    first = experience.prompt_NP.shape[1] - prompt
+    first_column = experience.prompt_NP.shape[1] - prompt
     target_BT = experience.response_NT[rows, :response]
     attention_BT = experience.attention_NT[rows, :response]
     return Microbatch(
         rows=rows,
-        first=first,
+        first_column=first_column,
         length=response,
-        input_BS=torch.cat([experience.prompt_NP[rows, first:], target_BT[:, :-1]], dim=1),
+        input_BS=torch.cat([experience.prompt_NP[rows, first_column:], target_BT[:, :-1]], dim=1),
         attention_BS=torch.cat(
-            [experience.prompt_mask_NP[rows, first:], attention_BT[:, 1:]], dim=1
+            [experience.prompt_mask_NP[rows, first_column:], attention_BT[:, 1:]], dim=1
         ),
         target_BT=target_BT,
         mask_BT=experience.mask_NT[rows, :response],
@@ -250,31 +250,26 @@ def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int)
 
 def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
     """The [B, S, L, K] block of a microbatch from a batch's [N, S, L, K]."""
-    return x_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]]
+    return x_NSLK[part.rows, part.first_column : part.first_column + part.input_BS.shape[1]]
 
 
 def turn_credit(
-    rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, how: str
+    rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, estimator: str
 ) -> Tensor:
     """[N, T] advantages, each turn's on its own tokens, 0 elsewhere. Without rewards of turns the
     last one earned the response's."""
     turns = [rollout.turns or [] for rollout in rollouts]
     earned = torch.full((len(rollouts), max(map(len, turns))), torch.nan, dtype=torch.float64)
     for row, (grade, reward) in enumerate(zip(grades, reward_PG.flatten().tolist(), strict=True)):
-        rewards = grade.turn_rewards or [*[0.0] * (len(turns[row]) - 1), reward]
+        rewards = grade.turn_rewards or [*repeat(0.0, len(turns[row]) - 1), reward]
         earned[row, : len(rewards)] = torch.tensor(rewards, dtype=torch.float64)
-    adv_NK = turn_advantages(earned.view(*reward_PG.shape, -1), how).flatten(0, 1).tolist()
+    adv_NK = turn_advantages(earned.view(*reward_PG.shape, -1), estimator).flatten(0, 1).tolist()
     rows = []
-    for rollout, each, adv_K in zip(rollouts, turns, adv_NK, strict=True):
-        own = iter(
-            [adv for turn, adv in zip(each, adv_K, strict=False) for _ in range(turn.tokens or 0)]
+    for rollout, turns_K, adv_K in zip(rollouts, turns, adv_NK, strict=True):
+        token_advantages = chain.from_iterable(
+            repeat(adv, turn.tokens or 0) for turn, adv in zip(turns_K, adv_K, strict=False)
         )
-        rows.append(
-            [
-                next(own) if mine else 0.0
-                for mine in rollout.loss_mask or [True] * len(rollout.response_ids)
-            ]
-        )
+        rows.append([next(token_advantages) if drawn else 0.0 for drawn in rollout.full_loss_mask])
     return padded(rows, 0.0)
 
 

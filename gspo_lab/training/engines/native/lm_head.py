@@ -149,7 +149,7 @@ class _InBlocks(torch.autograd.Function):
         sum_N = logit_N
         weighted_N = logit_N
         square_N = logit_N
-        kept = []
+        logits = []
         for columns in head.columns():
             logits_Nv = head.logits(columns)
             before_N = largest_N
@@ -165,14 +165,14 @@ class _InBlocks(torch.autograd.Function):
             here_N, place_N1 = _places(target_N, columns)
             logit_N = torch.where(here_N, logits_Nv.gather(1, place_N1)[:, 0], logit_N)
             if keep:
-                kept.append(logits_Nv)
+                logits.append(logits_Nv)
         logsum_N = largest_N + sum_N.log()
         entropy_N = logsum_N - weighted_N / sum_N if entropy else None
         ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N, entropy_N)
         # An entropy that no loss reads costs the backward pass nothing.
         ctx.set_materialize_grads(False)
         ctx.temperature = temperature
-        ctx.kept = kept
+        ctx.kept = logits
         prob_norm_N = square_N.sqrt() / sum_N if prob_norm else None
         if prob_norm_N is not None:
             ctx.mark_non_differentiable(prob_norm_N)

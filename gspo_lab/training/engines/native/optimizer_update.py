@@ -95,23 +95,23 @@ class Updater:
         """Train on one mini-batch."""
         started = time.perf_counter()
         objective, selected_MT = self.prepared(experience, minibatch)
-        done = self._passes(experience, minibatch, objective, selected_MT)
+        result = self._passes(experience, minibatch, objective, selected_MT)
         while not self.trained.unscale():
-            done = self._passes(experience, minibatch, objective, selected_MT)
-        done.columns["router_grad_norm"] = self.router_grad_norm()
-        step = self.trained.step(done.columns["loss"])
-        done.columns |= {
+            result = self._passes(experience, minibatch, objective, selected_MT)
+        result.columns["router_grad_norm"] = self.router_grad_norm()
+        step = self.trained.step(result.columns["loss"])
+        result.columns |= {
             "grad_norm": step.grad_norm,
             "learning_rate": step.learning_rate,
             "weight_norm": step.weight_norm,
         }
-        done.finite = step.finite
+        result.finite = step.finite
         if self.critic is not None:
             columns, finite = self.critic.update(experience, minibatch.rows)
-            done.columns |= columns
-            done.finite = done.finite and finite
-        done.columns["seconds"] = time.perf_counter() - started
-        return done
+            result.columns |= columns
+            result.finite = result.finite and finite
+        result.columns["seconds"] = time.perf_counter() - started
+        return result
 
     def _passes(
         self,
@@ -123,7 +123,7 @@ class Updater:
         """Gather a mini-batch's gradient with what `prepared` gave."""
         rows = minibatch.rows
         log_ratio_MT = torch.zeros_like(experience.old_logp_NT[rows])
-        done = UpdateResult(minibatch, log_ratio_MT, {}, {"loss": 0.0})
+        result = UpdateResult(minibatch, log_ratio_MT, {}, {"loss": 0.0})
         self.trained.zero_grad()
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
             routes_BSLK = self._routes(experience, part, minibatch)
@@ -139,12 +139,12 @@ class Updater:
                     batch = replace(batch, selected_BT=selected_MT[places, : part.length])
                 out = surrogate(forward.logp_BT, batch, objective, self.loss, forward.entropy_BT)
                 self.trained.backward(out.loss)
-            done.add(part, forward, out)
-        if not done.forwards:
+            result.add(part, forward, out)
+        if not result.forwards:
             self.trained.zero_gradient()
             batch = self._batch(experience, rows, experience.mask_NT[rows], minibatch)
-            done.metrics = surrogate(batch.old_logp_BT, batch, objective, self.loss).metrics
-        return done
+            result.metrics = surrogate(batch.old_logp_BT, batch, objective, self.loss).metrics
+        return result
 
     @torch.no_grad()
     def prepared(
@@ -211,51 +211,51 @@ class Updater:
         return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else None
 
 
-def update_record(updater: Updater, experience: Experience, done: UpdateResult) -> UpdateRecord:
+def update_record(updater: Updater, experience: Experience, result: UpdateResult) -> UpdateRecord:
     """The record of an update."""
-    rows = done.minibatch.rows
-    finite = done.finite and bool(experience.sampler_logp_NT[rows].isfinite().all())
+    rows = result.minibatch.rows
+    finite = result.finite and bool(experience.sampler_logp_NT[rows].isfinite().all())
     return updater.recorder.update(
-        step=done.minibatch.step,
-        minibatch=done.minibatch.index,
-        log_ratio_BT=done.log_ratio_MT,
+        step=result.minibatch.step,
+        minibatch=result.minibatch.index,
+        log_ratio_BT=result.log_ratio_MT,
         mask_BT=experience.mask_NT[rows],
         adv_BT=experience.adv_NT[rows],
-        metrics=done.metrics,
+        metrics=result.metrics,
         evaluated_B=experience.evaluated_N[rows],
-        other_log_ratio_BT=log_ratio_against_sampler(updater, experience, done),
+        other_log_ratio_BT=log_ratio_against_sampler(updater, experience, result),
         nonfinite=int(not finite),
-        **_routing_columns(updater, experience, done),
-        **done.columns,
+        **_routing_columns(updater, experience, result),
+        **result.columns,
     )
 
 
 def log_ratio_against_sampler(
-    updater: Updater, experience: Experience, done: UpdateResult
+    updater: Updater, experience: Experience, result: UpdateResult
 ) -> Tensor | None:
     """[M, T] l_t against the sampler's log-probs; where these are the old ones already, against the
     trainer's. None where the trainer has not evaluated the old policy.
     """
-    rows = done.minibatch.rows
+    rows = result.minibatch.rows
     if not experience.old_known_N[rows].any():
         return None
     d_MT = experience.mismatch_NT[rows]
-    return done.log_ratio_MT - d_MT if updater.sampler_is_old else done.log_ratio_MT + d_MT
+    return result.log_ratio_MT - d_MT if updater.sampler_is_old else result.log_ratio_MT + d_MT
 
 
 def _routing_columns(
-    updater: Updater, experience: Experience, done: UpdateResult
+    updater: Updater, experience: Experience, result: UpdateResult
 ) -> dict[str, Any]:
     """Expert change against the old policy at input positions that predict response tokens, where
     the trainer has evaluated that on them; and router health.
     """
     routers = updater.policy.routers
-    if routers is None or not done.forwards:
+    if routers is None or not result.forwards:
         return {}
     old: list[Tensor] = []
     new: list[Tensor] = []
     entropy: list[Tensor] = []
-    for part, forward in done.forwards:
+    for part, forward in result.forwards:
         assert forward.natural_BSLK is not None
         assert forward.router_entropy_BSL is not None
         # The last `length` input positions are those that predict the response tokens.

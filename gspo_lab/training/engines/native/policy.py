@@ -3,9 +3,10 @@ experience.py.
 
 A prompt that several responses share is computed once. They lie behind it in one row:
 
-    prompt | response 1 | response 2 | ...      every response attends to the prompt and to itself,
-    and takes up the
-                                                positions right behind the prompt
+    prompt | response 1 | response 2 | ...
+
+Every response attends to the prompt and to itself, and takes up the positions right behind the
+prompt.
 
 Log-probs and gradients are those of separate rows, but for rounding. G different prompts, P prompt
 columns, C columns of a row with all its responses."""
@@ -118,10 +119,10 @@ def share_prompts(part: Microbatch) -> SharedPrompts | None:
     row_BR = torch.arange(B, device=device)[:, None].expand(B, R)
     offset_BR = torch.arange(R, device=device).expand(B, R)
     column_BR = P + behind_B[:, None] + offset_BR
-    at = (group_B[row_BR[fed_BR]], column_BR[fed_BR])
-    ids_GC[at] = part.input_BS[:, P:][fed_BR]
-    position_GC[at] = (real_BP.sum(dim=1)[:, None] + offset_BR)[fed_BR]
-    owner_GC[at] = row_BR[fed_BR]
+    fed_places = (group_B[row_BR[fed_BR]], column_BR[fed_BR])
+    ids_GC[fed_places] = part.input_BS[:, P:][fed_BR]
+    position_GC[fed_places] = (real_BP.sum(dim=1)[:, None] + offset_BR)[fed_BR]
+    owner_GC[fed_places] = row_BR[fed_BR]
     causal_CC = torch.ones(C, C, dtype=torch.bool, device=device).tril()
     query_GC1 = owner_GC[:, :, None]
     key_G1C = owner_GC[:, None, :]
@@ -270,4 +271,4 @@ def store(experience: Experience, part: Microbatch, forward: Forward) -> None:
     if forward.entropy_BT is not None:
         experience.entropy_NT[part.rows, : part.length] = forward.entropy_BT.detach()
     if forward.natural_BSLK is not None:
-        experience.keep_routes(part.rows, forward.natural_BSLK, part.first)
+        experience.keep_routes(part.rows, forward.natural_BSLK, part.first_column)

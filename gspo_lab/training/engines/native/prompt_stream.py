@@ -33,9 +33,9 @@ class PromptStream:
         """The problems of one step; the same list whenever it is asked for."""
         return self.take(step * self._per_step, self._per_step)
 
-    def take(self, first: int, count: int) -> list[Problem]:
-        """`count` problems from place `first` of the stream on."""
-        return [self._problems[self._index(place)] for place in range(first, first + count)]
+    def take(self, start: int, count: int) -> list[Problem]:
+        """`count` problems from place `start` of the stream on."""
+        return [self._problems[self._index(place)] for place in range(start, start + count)]
 
     def _index(self, place: int) -> int:
         epoch, offset = divmod(place, len(self._problems))

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from itertools import accumulate, compress
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,9 @@ class Clock:
         # A run on the CPU has no business with a GPU that is there.
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
-        now = time.perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
+        lap_end = time.perf_counter()
+        self.laps[name] = self.laps.get(name, 0.0) + lap_end - self._last
+        self._last = lap_end
 
     def since_lap(self) -> float:
         """Seconds since the last lap."""
@@ -75,7 +75,7 @@ class CompletedStep:
     drawn: Sequence[Rollout]
     dropped: Sequence[Grade] | None = None
     """The grades of groups that were sampled and dropped; None: no group would have been."""
-    others: int = 0
+    replacements: int = 0
     """Problems asked in the place of dropped ones."""
     penalty_PG: torch.Tensor | None = None
     """What length took from the rewards; None: it takes nothing."""
@@ -86,8 +86,8 @@ class CompletedStep:
 
 def correct_share(grades: Sequence[Grade]) -> float | None:
     """The share of correct answers among those that were graded; None where none was."""
-    known = [grade.correct for grade in grades if grade.correct is not None]
-    return sum(known) / len(known) if known else None
+    graded = [grade.correct for grade in grades if grade.correct is not None]
+    return sum(graded) / len(graded) if graded else None
 
 
 def positions(rollouts: Sequence[Rollout]) -> list[int]:
@@ -98,23 +98,23 @@ def positions(rollouts: Sequence[Rollout]) -> list[int]:
 def sampled_positions(rollouts: Sequence[Rollout]) -> list[int]:
     """What drawing each response fed: its length, or the lengths of all its turns, for no sampler
     keeps a cache from one turn to the next, and each reads anew what stands before it."""
-    return [
-        len(r.request.fed_ids) * len(ends) + sum(ends)
-        for r in rollouts
-        for ends in [[len(r.response_ids)] if r.turns is None else _ends_of_turns(r)]
-    ]
+    fed = []
+    for rollout in rollouts:
+        ends = [len(rollout.response_ids)] if rollout.turns is None else _ends_of_turns(rollout)
+        fed.append(len(rollout.request.fed_ids) * len(ends) + sum(ends))
+    return fed
 
 
 def _ends_of_turns(rollout: Rollout) -> list[int]:
     """How many of a response's tokens stand when each of its turns has ended."""
-    mask = rollout.loss_mask or [True] * len(rollout.response_ids)
-    own = [place for place, mine in enumerate(mask) if mine]
-    return [
-        own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())
-    ]
+    places = [place for place, drawn in enumerate(rollout.full_loss_mask) if drawn]
+    drawn_tokens = accumulate(turn.tokens or 0 for turn in rollout.turns or ())
+    return [places[drawn - 1] + 1 for drawn in drawn_tokens]
 
 
-def count(totals: RunTotals, step: CompletedStep, settings: Settings, parts: RunComponents) -> None:
+def count(
+    totals: RunTotals, step: CompletedStep, settings: Settings, components: RunComponents
+) -> None:
     """Add one more step to a run's totals."""
     totals.add(
         step.first_problems,
@@ -122,41 +122,42 @@ def count(totals: RunTotals, step: CompletedStep, settings: Settings, parts: Run
         trained=int(step.experience.mask_NT.sum()) * settings.update.epochs,
         device_seconds=step.devices * step.clock.total(),
     )
-    totals.prompts += step.others
+    totals.prompts += step.replacements
     totals.flops += (
         2.0
-        * parts.active_parameters
+        * components.active_parameters
         * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
     )
 
 
 def step_record(
-    step: CompletedStep, settings: Settings, parts: RunComponents, totals: RunTotals
+    step: CompletedStep, settings: Settings, components: RunComponents, totals: RunTotals
 ) -> StepRecord:
     """The record of a step; `totals` have counted it."""
     experience = step.experience
     laps = step.clock.laps
-    moe = parts.policy.routers is not None
+    moe = components.policy.routers is not None
     replayed = {
         "none": None,
         "old-policy": experience.natural_NSLK,
         "rollout": experience.rollout_routes_NSLK,
     }
-    kept = replayed[settings.routing_replay]
+    routes = replayed[settings.routing_replay]
+    replay_bytes = 0 if routes is None else routes.numel() * routes.element_size()
     return StepRecord(
         step=step.index,
-        prompts=len(step.first_problems) + step.others,
+        prompts=len(step.first_problems) + step.replacements,
         waiting_responses=step.waiting,
         correct_responses=correct_share(step.grades),
         **_response_fields(step),
         **_version_fields(step),
-        **_old_policy_fields(step, parts),
+        **_old_policy_fields(step, components),
         **totals.columns(),
-        updates_total=parts.updater.trained.updates,
+        updates_total=components.updater.trained.updates,
         flops_total=totals.flops,
         rollout_digest=_digest("q", [r.response_ids for r in step.drawn]),
         logprob_digest=_digest("d", [r.logprobs for r in step.drawn]),
-        replay_bytes=(0 if kept is None else kept.numel() * kept.element_size()) if moe else None,
+        replay_bytes=replay_bytes if moe else None,
         seconds_replay=step.seconds_replay if moe else None,
         seconds_rollout=laps["rollout"],
         seconds_grade=laps["grade"],
@@ -165,7 +166,7 @@ def step_record(
         seconds_update=laps["update"],
         seconds_record=totals.seconds_record,
         seconds_step=step.clock.total(),
-        peak_memory_bytes=peak_memory(parts.device),
+        peak_memory_bytes=peak_memory(components.device),
     )
 
 
@@ -185,9 +186,10 @@ def _response_fields(step: CompletedStep) -> dict[str, Any]:
     out["dropped_groups"] = (
         None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
     )
-    if named := [grade.rewards for grade in step.grades if grade.rewards]:
+    if rewards_by_name := [grade.rewards for grade in step.grades if grade.rewards]:
         out["rewards_mean"] = {
-            name: sum(rewards[name] for rewards in named) / len(step.grades) for name in named[0]
+            name: sum(rewards[name] for rewards in rewards_by_name) / len(step.grades)
+            for name in rewards_by_name[0]
         }
     if rollouts:
         out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
@@ -205,28 +207,24 @@ def _version_fields(step: CompletedStep) -> dict[str, Any]:
     """How far the policies that drew the tokens trained on lie behind the step's; nothing where no
     one kept it.
     """
-    own = [
-        [
-            step.index - version
-            for version, mine in zip(
-                rollout.versions, rollout.loss_mask or repeat(True), strict=False
-            )
-            if mine
-        ]
-        for rollout in step.rollouts
-        if rollout.versions is not None
-    ]
-    if not own or len(own) < len(step.rollouts):
+    lags: list[int] = []
+    mixed = 0
+    for rollout in step.rollouts:
+        if rollout.versions is None:
+            return {}
+        versions = list(compress(rollout.versions, rollout.full_loss_mask))
+        lags += [step.index - version for version in versions]
+        mixed += len(set(versions)) > 1
+    if not lags:
         return {}
-    lags = [lag for row in own for lag in row]
     return {
         "version_lag_mean": sum(lags) / len(lags),
         "version_lag_max": max(lags),
-        "mixed_version_share": sum(len(set(row)) > 1 for row in own) / len(own),
+        "mixed_version_share": mixed / len(step.rollouts),
     }
 
 
-def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, Any]:
+def _old_policy_fields(step: CompletedStep, components: RunComponents) -> dict[str, Any]:
     """Entropy and mismatch over the responses on which the trainer has evaluated the old policy."""
     experience = step.experience
     out: dict[str, Any] = {"evaluated_responses": int(experience.old_known_N.sum())}
@@ -237,7 +235,7 @@ def _old_policy_fields(step: CompletedStep, parts: RunComponents) -> dict[str, A
     out["entropy"] = float(entropy_N.mean())
     out["entropy_quantiles"] = nine_quantiles(entropy_N.sort().values)
     out |= mismatch_measures(experience.mismatch_NT, mask_NT)
-    routers = parts.policy.routers
+    routers = components.policy.routers
     if (
         routers is not None
         and experience.natural_NSLK is not None
@@ -257,32 +255,28 @@ def training_answers(
     twice, the later group's samples are counted on."""
     group = settings.rollout.group_size
     adv_N = step.experience.adv_N.tolist()
-    earlier = _times_before(step.problems)
-    return [
-        answer_record(
-            task,
-            problem,
-            step.rollouts[row],
-            step.grades[row],
-            bench="rollout",
-            step=step.index,
-            sample=(earlier[place] - place) * group + row,
-            advantage=adv_N[row],
-        )
-        for place, problem in enumerate(step.problems)
-        if keeps(settings, seed, step.index, place)
-        for row in range(place * group, (place + 1) * group)
-    ]
-
-
-def _times_before(problems: Sequence[Problem]) -> list[int]:
-    """How often each of `problems` stands before its place."""
-    seen: Counter[str] = Counter()
-    out = []
-    for problem in problems:
-        out.append(seen[problem.id])
-        seen[problem.id] += 1
-    return out
+    samples: Counter[str] = Counter()
+    answers = []
+    for place, problem in enumerate(step.problems):
+        first_sample = samples[problem.id]
+        samples[problem.id] += group
+        if not keeps(settings, seed, step.index, place):
+            continue
+        for sample in range(group):
+            row = place * group + sample
+            answers.append(
+                answer_record(
+                    task,
+                    problem,
+                    step.rollouts[row],
+                    step.grades[row],
+                    bench="rollout",
+                    step=step.index,
+                    sample=first_sample + sample,
+                    advantage=adv_N[row],
+                )
+            )
+    return answers
 
 
 def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:

@@ -50,42 +50,42 @@ from gspo_lab.training.samplers.multi_turn import sample_multi_turn
 class TrainingRun:
     """One run on its way: the parts it needs, where its records go, and what it has counted."""
 
-    def __init__(self, run: Run, parts: RunComponents, sink: Sink, folder: Path) -> None:
+    def __init__(self, run: Run, components: RunComponents, sink: Sink, folder: Path) -> None:
         self.settings = run.settings
         self.seed = run.seed
         self.owner = run.id
         # Coupled arms share every random number of a seed; uncoupled ones mix the arm's name into
         # their noise.
         self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
-        self.parts = parts
+        self.components = components
         self.sink = sink
         self.folder = RunFolder(folder)
         self.totals = RunTotals()
-        self.kept: dict[str, checkpoint.Checkpointed] = {**parts.trained}
+        self.kept: dict[str, checkpoint.Checkpointed] = {**components.trained}
         """What a checkpoint holds, by its name."""
         if run.settings.rollout.staleness:
-            self.kept["past"] = parts.lag
-        self.problems = parts.task.problems("train")
+            self.kept["past"] = components.lag
+        self.problems = components.task.problems("train")
         self.prompts = PromptStream(self.problems, run.seed, run.settings.rollout.prompts_per_step)
 
-    def begin(self, first: int, **about: Any) -> None:
-        """Say that a worker takes the run up at step `first`, with what it knows of itself; `about`
+    def begin(self, step: int, **about: Any) -> None:
+        """Say that a worker takes the run up at step `step`, with what it knows of itself; `about`
         as of `facts`.
         """
-        parts = self.parts
-        known = facts(
-            model=parts.policy.model,
-            tokenizer=parts.tokenizer,
-            task=parts.task,
-            task_keys=parts.task_keys,
-            device=parts.device,
+        components = self.components
+        worker_facts = facts(
+            model=components.policy.model,
+            tokenizer=components.tokenizer,
+            task=components.task,
+            task_keys=components.task_keys,
+            device=components.device,
             **about,
         )
-        if parts.critic is not None:
-            known["critic"] = weights_digest(parts.critic.trained.model)
-        if of_sampler := parts.sampler.facts():
-            known["sampler"] = of_sampler
-        self.sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=known)])
+        if components.critic is not None:
+            worker_facts["critic"] = weights_digest(components.critic.trained.model)
+        if of_sampler := components.sampler.facts():
+            worker_facts["sampler"] = of_sampler
+        self.sink.write([RunStatus(state=STARTED, step=step, at=time.time(), facts=worker_facts)])
 
     def open(self, stop: Stop) -> bool:
         """What comes before the first step of all; False when `stop` asks for an end there."""
@@ -96,41 +96,45 @@ class TrainingRun:
         return True
 
     def requests(
-        self, step: int, others: Sequence[Problem] | None = None, first: int = 0
+        self, step: int, replacements: Sequence[Problem] | None = None, start: int = 0
     ) -> list[Request]:
         """The [P x G] responses that a step asks for, a problem's side by side: to its own
-        problems, or to `others`, which stand in the step from place `first` on."""
-        return [
-            Request(
-                problem=problem.id,
-                prompt_ids=tuple(encode_prompt(self.parts.tokenizer, problem.prompt)),
-                sample=sample,
-                noise_key=noise_key(*self.noise, "rollout", step, place, sample),
-            )
-            for place, problem in enumerate(
-                self.prompts.step(step) if others is None else others, first
-            )
-            for sample in range(self.settings.rollout.group_size)
-        ]
+        problems, or to `replacements`, which stand in the step from place `start` on."""
+        problems = self.prompts.step(step) if replacements is None else replacements
+        requests = []
+        for place, problem in enumerate(problems, start):
+            prompt_ids = tuple(encode_prompt(self.components.tokenizer, problem.prompt))
+            for sample in range(self.settings.rollout.group_size):
+                key = noise_key(*self.noise, "rollout", step, place, sample)
+                requests.append(Request(problem.id, prompt_ids, sample, key))
+        return requests
 
     def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
         """The responses asked for, in their order, with the turns that the task has; `problems` are
         the requests'.
         """
-        parts = self.parts
-        sampler = self.parts.sampler
+        components = self.components
+        sampler = self.components.sampler
         self.folder.enter(Phase.SAMPLING)
         routes = self.settings.routing_replay == "rollout" or (
-            parts.policy.routers is not None and sampler.separate and sampler.tells_routes
+            components.policy.routers is not None and sampler.separate and sampler.tells_routes
         )
         return sample_multi_turn(
-            sampler, requests, problems, parts.task, parts.tokenizer, parts.sampling, routes=routes
+            sampler,
+            requests,
+            problems,
+            components.task,
+            components.tokenizer,
+            components.sampling,
+            routes=routes,
         )
 
     def grade(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> list[Grade]:
         """The grades of responses to `problems`, one each."""
         return [
-            grade_answer(self.parts.task, problem, r.text, truncated=r.truncated, turns=r.turns)
+            grade_answer(
+                self.components.task, problem, r.text, truncated=r.truncated, turns=r.turns
+            )
             for problem, r in zip(problems, rollouts, strict=True)
         ]
 
@@ -146,7 +150,7 @@ class TrainingRun:
         """
         values = [
             [(grade.rewards or {}).get(name, 0.0) for grade in grades]
-            for name in self.parts.task.reward_names
+            for name in self.components.task.reward_names
         ]
         return torch.tensor(values).view(len(values), -1, self.settings.rollout.group_size)
 
@@ -159,7 +163,7 @@ class TrainingRun:
         )
         if rollout.overlong_buffer is None:
             return length_PG * 0
-        limit = self.parts.sampling.max_tokens
+        limit = self.components.sampling.max_tokens
         return overlong_penalty(length_PG, limit, rollout.overlong_buffer, rollout.overlong_penalty)
 
     def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
@@ -175,27 +179,29 @@ class TrainingRun:
     ) -> Experience:
         """The batch as tensors, with its advantages; the old policy is not yet known in it. Where
         turns are credited `grades` tell what each has earned, and the rewards by name."""
-        parts = self.parts
-        how = self.settings.objective
+        components = self.components
+        objective = self.settings.objective
         self.folder.enter(Phase.UPDATING)
-        experience = pad_rollouts(rollouts, parts.tokenizer.pad_token_id, parts.device)
+        experience = pad_rollouts(rollouts, components.tokenizer.pad_token_id, components.device)
         if not rollouts:
             adv = reward_PG.view(0, 1)
-        elif parts.critic is not None:
-            adv = parts.critic.advantages(experience, reward_PG.flatten())
-        elif how.turn_credit == "turn":
-            adv = turn_credit(rollouts, grades, reward_PG, how.advantage)
-        elif how.advantage == "gdpo":
-            weights = [how.reward_weights.get(name, 1.0) for name in parts.task.reward_names]
+        elif components.critic is not None:
+            adv = components.critic.advantages(experience, reward_PG.flatten())
+        elif objective.turn_credit == "turn":
+            adv = turn_credit(rollouts, grades, reward_PG, objective.advantage)
+        elif objective.advantage == "gdpo":
+            weights = [
+                objective.reward_weights.get(name, 1.0) for name in components.task.reward_names
+            ]
             adv = decoupled(self.rewards_by_name(grades), weights).view(-1, 1)
         else:
-            adv = advantages(reward_PG, how.advantage).view(-1, 1)
-        experience.credit(adv.to(parts.device))
-        experience.leave_out(rollouts, how.truncated)
-        if self.settings.update.skip_zero_advantage and not how.regularised:
+            adv = advantages(reward_PG, objective.advantage).view(-1, 1)
+        experience.credit(adv.to(components.device))
+        experience.leave_out(rollouts, objective.truncated)
+        if self.settings.update.skip_zero_advantage and not objective.regularised:
             experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
         if self.settings.routing_replay == "rollout":
-            routers = parts.policy.routers
+            routers = components.policy.routers
             assert routers is not None
             experience.rollout_routes_NSLK = pack_routes(
                 rollouts, experience, routers.layers, routers.top_k
@@ -205,58 +211,60 @@ class TrainingRun:
     def record(self, step: CompletedStep, updates: Sequence[UpdateResult]) -> None:
         """Count a step that has been trained on, and write all that is recorded of it."""
         settings = self.settings
-        parts = self.parts
+        components = self.components
         records: list[Record] = [
-            update_record(parts.updater, step.experience, update) for update in updates
+            update_record(components.updater, step.experience, update) for update in updates
         ]
-        count(self.totals, step, settings, parts)
-        records.append(step_record(step, settings, parts, self.totals))
-        records += training_answers(step, settings, parts.task, self.seed)
+        count(self.totals, step, settings, components)
+        records.append(step_record(step, settings, components, self.totals))
+        records += training_answers(step, settings, components.task, self.seed)
         self.sink.write(records)
         self.totals.seconds_record = step.clock.since_lap()
 
-    def after(self, done: int) -> None:
-        """What is due when `done` steps are complete: benchmarks, a checkpoint."""
-        self.evaluate(done)
-        if done % self.settings.update.checkpoint_every == 0 and done < self.settings.steps:
-            self.checkpoint(done)
+    def after(self, steps: int) -> None:
+        """What is due when `steps` steps are complete: benchmarks, a checkpoint."""
+        self.evaluate(steps)
+        if steps % self.settings.update.checkpoint_every == 0 and steps < self.settings.steps:
+            self.checkpoint(steps)
 
     def end(self) -> None:
         """Leave the trained model."""
-        checkpoint.save_model(self.folder.final, self.parts.policy.model, self.parts.tokenizer)
+        checkpoint.save_model(
+            self.folder.final, self.components.policy.model, self.components.tokenizer
+        )
 
-    def evaluate(self, done: int) -> None:
-        """Ask the benchmarks that are due after `done` steps; all are at the start and at the
+    def evaluate(self, step: int) -> None:
+        """Ask the benchmarks that are due after `step` steps; all are at the start and at the
         end.
         """
         steps = self.settings.steps
-        parts = self.parts
+        components = self.components
         due = [
-            bench for bench in self.settings.bench if done in (0, steps) or done % bench.every == 0
+            bench for bench in self.settings.bench if step in (0, steps) or step % bench.every == 0
         ]
         if not due:
             return
         self.folder.enter(Phase.EVALUATING)
-        with parts.lag.sample_current_weights(parts.sampler):
+        with components.lag.sample_current_weights(components.sampler):
             for bench in due:
-                task = parts.bench_tasks[bench.name]
-                sampler = parts.sampler
+                task = components.bench_tasks[bench.name]
+                sampler = components.sampler
                 self.sink.write(
                     evaluate(
                         bench,
                         task,
                         sampler,
-                        parts.tokenizer,
+                        components.tokenizer,
                         seed=self.seed,
-                        step=done,
+                        step=step,
                         steps=steps,
                     )
                 )
 
-    def checkpoint(self, done: int) -> None:
-        """Keep what the run goes on from after `done` steps."""
+    def checkpoint(self, steps: int) -> None:
+        """Keep what the run goes on from after `steps` steps."""
         checkpoint.save(
-            self.folder.resume, self.owner, done, self.kept, dataclasses.asdict(self.totals)
+            self.folder.resume, self.owner, steps, self.kept, dataclasses.asdict(self.totals)
         )
 
     def resume(self) -> int:
@@ -265,6 +273,6 @@ class TrainingRun:
         if saved is None:
             return 0
         step, totals = saved
-        self.parts.lag.follow(self.parts.sampler)
+        self.components.lag.follow(self.components.sampler)
         self.totals = RunTotals(**totals)
         return step

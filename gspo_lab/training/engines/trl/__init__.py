@@ -1,11 +1,12 @@
 """TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none
 of it.
 
-the worker ── torchrun ──> N processes (rank_process.py), each with the model and its share of a
-rollout batch
-    ^  │                       │  prompts, samples, grades, benchmarks, checkpoints: the lab's
-    (native/course.py) │  └─ "written", "stop" ─> │  log-probs, loss, gradient, optimizer's step:
-    TRL's (trainer.py) └──────── records ──────── rank 0
+    the worker ── torchrun ──> N processes (rank_process.py), each with the model and a share
+        ^  │                   of the rollout batch
+        │  └─ "written", "stop" ─> prompts, samples, grades, benchmarks, checkpoints: the lab's
+        │                          (native/training_run.py)
+        │                          log-probs, loss, gradient, step: TRL's (trainer.py)
+        └──────── records ──────── rank 0
 
 Every key that decides the objective is given, whatever TRL's default is. TRL counts responses, and
 a step of TRL is one update."""
@@ -30,7 +31,7 @@ from gspo_lab.study.schema import obeyed
 from gspo_lab.training.engines.base import Capabilities, Sink, Stop
 from gspo_lab.training.engines.child import STOP, WRITTEN, Child
 
-LAB, OWN = SAMPLINGS = ("lab", "trl")
+SAMPLINGS = ("lab", "trl")
 """Who draws the responses to train on: the lab's sampler, or TRL's own generation."""
 
 
@@ -50,9 +51,9 @@ def unsupported_reason(
             f"has no sampling = {sampling!r}{nearest(str(sampling), SAMPLINGS)}, only"
             f" {' and '.join(SAMPLINGS)}"
         )
-    if sampling == OWN and (why := _not_its_own(settings)):
+    if sampling == "trl" and (why := _not_its_own(settings)):
         return (
-            f"with sampling = '{OWN}' draws by its own random numbers from the model that it"
+            "with sampling = 'trl' draws by its own random numbers from the model that it"
             f" trains: set {why}"
         )
     level = settings.objective.importance_sampling_level
@@ -72,12 +73,12 @@ def unsupported_reason(
             "replays the old policy's experts, not the sampler's; use routing_replay = 'old-policy'"
             " or 'none'"
         )
-    parts = settings.update.minibatches * processes * microbatches
-    if responses(settings) % parts:
+    divisor = settings.update.minibatches * processes * microbatches
+    if responses(settings) % divisor:
         return (
             f"splits the {responses(settings)} responses of a rollout batch equally;"
             f" {settings.update.minibatches} mini-batches x {processes} processes x {microbatches}"
-            f" microbatches are {parts} parts"
+            f" microbatches are {divisor} parts"
         )
     return None
 
@@ -85,7 +86,7 @@ def unsupported_reason(
 def _not_its_own(settings: Settings) -> str | None:
     """What of the study's sampling TRL's generation would ignore, as what to set."""
     rollout = settings.rollout
-    wanted = {
+    required = {
         "coupled": False,
         "sampler": "transformers",
         "top_p": 1.0,
@@ -93,7 +94,7 @@ def _not_its_own(settings: Settings) -> str | None:
     }
     odd = [
         f"rollout.{key} = {value!r}"
-        for key, value in wanted.items()
+        for key, value in required.items()
         if getattr(rollout, key) != value
     ]
     return ", ".join(odd) or None
@@ -181,8 +182,7 @@ class TrlEngine:
         settings=obeyed("trl"),
         records={
             field.name: DEFINITIONS.get(field.name, "")
-            for kind in (StepRecord, UpdateRecord)
-            for field in fields(kind)
+            for field in (*fields(StepRecord), *fields(UpdateRecord))
             if field.name not in UNTOLD
         },
         turns=False,
@@ -190,19 +190,20 @@ class TrlEngine:
 
     processes: int = 1
     microbatches: int = 1
-    sampling: str = LAB
+    sampling: str = "lab"
 
     def check(self, settings: Settings) -> None:
         """LabError where TRL is not there, or cannot do what the single values say."""
-        for package, wanted in VERSIONS.items():
+        for package, required in VERSIONS.items():
             try:
                 version = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
                 version = None
-            if version != wanted:
+            if version != required:
                 has = "there is none" if version is None else f"here is {version}"
                 raise LabError(
-                    f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'"
+                    f"the engine 'trl' needs {package} {required}, {has}:"
+                    " pip install 'gspo-lab[trl]'"
                 )
         if reason := unsupported_reason(settings, self.processes, self.microbatches, self.sampling):
             raise LabError(f"the engine 'trl' {reason}")

@@ -57,8 +57,10 @@ class Share:
             course.need_grades(step, grades)
         experience = course.experience(rollouts, reward_PG)
         processes = accelerator.num_processes
-        known = self.old_logp_nT is not None
-        batch = RolloutBatch(course, step, rollouts, grades, experience, clock, processes, known)
+        knows_old = self.old_logp_nT is not None
+        batch = RolloutBatch(
+            course, step, rollouts, grades, experience, clock, processes, knows_old
+        )
         if self.old_logp_nT is not None:
             assert self.entropy_nT is not None
             routes_NSLK = None
@@ -158,12 +160,12 @@ def updated(
         responses=len(rows_M),
         tokens=int(mask_MT.sum()),
     )
-    out = surrogate(logp_MT, old, course.parts.updater.objective)
+    out = surrogate(logp_MT, old, course.components.updater.objective)
     minibatch = MinibatchRows(batch.index, index, rows_M, fresh=False)
-    done = UpdateResult(minibatch, out.log_ratio_BT, out.metrics, {"loss": float(out.loss)})
+    result = UpdateResult(minibatch, out.log_ratio_BT, out.metrics, {"loss": float(out.loss)})
     if taps:
-        done.forwards = _measured(experience, rows_M, forward)
-    return done
+        result.forwards = _measured(experience, rows_M, forward)
+    return result
 
 
 def _measured(
@@ -180,14 +182,14 @@ def _measured(
     part = microbatch(
         experience, rows_M[evaluated_M], experience.prompt_NP.shape[1], experience.mask_NT.shape[1]
     )
-    seen = Forward(
+    measured = Forward(
         forward.logp_BT[evaluated_M],
         None,
         natural_BSLK=forward.natural_BSLK[evaluated_M],
         router_entropy_BSL=forward.router_entropy_BSL[evaluated_M],
         seconds_replay=forward.seconds_replay,
     )
-    return [(part, seen)]
+    return [(part, measured)]
 
 
 def _gathered(accelerator: Any, x_n: Tensor) -> Tensor:
@@ -205,7 +207,12 @@ def _gathered_positions(accelerator: Any, x_nS: Tensor, length: int) -> Tensor:
     x_nS = (
         x_nS.int() if x_nS.dtype == torch.int16 else x_nS
     )  # which processes cannot send each other
-    at = x_nS.shape[1] - length
-    prompt_nP = accelerator.pad_across_processes(x_nS[:, :at].contiguous(), dim=1, pad_first=True)
-    both = (accelerator.gather(prompt_nP), _gathered(accelerator, x_nS[:, at:])[:, :-1])
-    return torch.cat(both, dim=1).to(kind)
+    prompt_width = x_nS.shape[1] - length
+    prompt_nP = accelerator.pad_across_processes(
+        x_nS[:, :prompt_width].contiguous(), dim=1, pad_first=True
+    )
+    columns = (
+        accelerator.gather(prompt_nP),
+        _gathered(accelerator, x_nS[:, prompt_width:])[:, :-1],
+    )
+    return torch.cat(columns, dim=1).to(kind)

@@ -40,7 +40,7 @@ from gspo_lab.training.engines.native.optimizer_update import UpdateResult
 from gspo_lab.training.engines.native.step_record import Clock
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
 from gspo_lab.training.engines.native.training_run import TrainingRun
-from gspo_lab.training.engines.trl import LAB, OWN, VERSIONS, TrlEngine, trainer_settings
+from gspo_lab.training.engines.trl import VERSIONS, TrlEngine, trainer_settings
 from gspo_lab.training.engines.trl.gather import Pass, RolloutBatch, Share, updated
 from gspo_lab.training.objectives import advantages
 from gspo_lab.training.samplers.base import Request, Rollout, noise_key
@@ -53,16 +53,17 @@ class Generation:
     """
 
     def __init__(self, trainer: GRPOTrainer, course: TrainingRun) -> None:
-        self._trainer, self._model = trainer, course.parts.policy.model
-        sampling = course.parts.sampling
+        self._trainer = trainer
+        self._model = course.components.policy.model
+        sampling = course.components.sampling
         self._temperature = sampling.temperature
-        self._stopping = Stopping(course.parts.tokenizer, sampling.stop, eos_ids(self._model))
+        self._stopping = Stopping(course.components.tokenizer, sampling.stop, eos_ids(self._model))
         # Tokens that hold a stop text whole end a response like the end of a sequence; what spans
         # tokens is cut behind.
         trainer.eos_token_ids = sorted(self._stopping.ids)
         for settings in (trainer.generation_config, trainer.generation_kwargs):
-            given = {"eos_token_id": trainer.eos_token_ids, "max_new_tokens": sampling.max_tokens}
-            settings.update(**given)
+            limits = {"eos_token_id": trainer.eos_token_ids, "max_new_tokens": sampling.max_tokens}
+            settings.update(**limits)
 
     def sample(self, requests: Sequence[Request]) -> list[Rollout]:
         """One rollout per request, in the order of the requests."""
@@ -96,8 +97,8 @@ class _Drawing:
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
 
-    def _passed(self, _: Any, args: Any, given: dict[str, Any], out: Any) -> None:
-        self._tell(given["input_ids"][:, -1])
+    def _passed(self, _: Any, args: Any, inputs: dict[str, Any], out: Any) -> None:
+        self._tell(inputs["input_ids"][:, -1])
         self._logp_nV = (out.logits[:, -1].float() / self._temperature).log_softmax(dim=-1)
 
     def _tell(self, token_n: Tensor) -> None:
@@ -131,7 +132,7 @@ def train(
     stop: Stop,
     processes: int,
     microbatches: int,
-    sampling: str = LAB,
+    sampling: str = "lab",
 ) -> None:
     """Train a run from where its folder stands to its last step, or until `stop`, asked on rank 0,
     wants an end.
@@ -157,20 +158,20 @@ def train(
     course = TrainingRun(
         run, set_up(run, None if run.warm_start is None else Path(run.warm_start)), sink, folder
     )
-    first = course.resume()
+    first_step = course.resume()
     if config.process_index == 0:
-        course.begin(first, capabilities=TrlEngine.capabilities, packages=tuple(VERSIONS))
-        if first == 0 and not course.open(stop):
-            first = settings.steps + 1  # what every process is told: nobody has to train
-    steps = [first]
+        course.begin(first_step, capabilities=TrlEngine.capabilities, packages=tuple(VERSIONS))
+        if first_step == 0 and not course.open(stop):
+            first_step = settings.steps + 1  # what every process is told: nobody has to train
+    steps = [first_step]
     broadcast_object_list(steps)
-    (first,) = steps
-    if first < settings.steps:
-        config.max_steps = (settings.steps - first) * settings.update.per_rollout_batch
-        trainer = LabTrainer(course, first, stop, config, sampling)
+    (first_step,) = steps
+    if first_step < settings.steps:
+        config.max_steps = (settings.steps - first_step) * settings.update.per_rollout_batch
+        trainer = LabTrainer(course, first_step, stop, config, sampling)
         trainer.train()
-        first = trainer.step
-    if config.process_index == 0 and first == settings.steps:
+        first_step = trainer.step
+    if config.process_index == 0 and first_step == settings.steps:
         course.end()
 
 
@@ -178,15 +179,15 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
     """Trains a run from step `first` on; `step` is where it stands."""
 
     def __init__(
-        self, course: TrainingRun, first: int, stop: Stop, config: GRPOConfig, sampling: str
+        self, course: TrainingRun, first_step: int, stop: Stop, config: GRPOConfig, sampling: str
     ) -> None:
-        parts = course.parts
-        trained = parts.trained["policy"]
-        before = trained.updates
+        components = course.components
+        trained = components.trained["policy"]
+        past_updates = trained.updates
         self.course = course
-        self.step = first
+        self.step = first_step
         self.stop = stop
-        self.routers = parts.policy.routers
+        self.routers = components.policy.routers
         self.replays_old = course.settings.routing_replay == "old-policy"
         self.per_step = course.settings.update.per_rollout_batch
         self.batch: RolloutBatch | None = None
@@ -194,19 +195,19 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.passes: list[Pass] = []
         self.moment = _Moment(trained)
         super().__init__(
-            model=parts.policy.model,
+            model=components.policy.model,
             args=config,
             reward_funcs=[self.reward],
-            train_dataset=_prompts(course, first),
-            processing_class=parts.tokenizer,
+            train_dataset=_prompts(course, first_step),
+            processing_class=components.tokenizer,
             optimizers=(
                 trained.optimizer,
-                LambdaLR(trained.optimizer, lambda n: trained.warmup_factor(before + n)),
+                LambdaLR(trained.optimizer, lambda n: trained.warmup_factor(past_updates + n)),
             ),
             rollout_func=lambda prompts, _: self.rollout(prompts),
             callbacks=[self.moment],
         )
-        self.own = Generation(self, course) if sampling == OWN else None
+        self.generation = Generation(self, course) if sampling == "trl" else None
         self.remove_callback(PrinterCallback)  # it prints dictionaries, which begin as records do
 
     # A rollout batch, in this process's share of it.
@@ -236,15 +237,17 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
     def rollout(self, prompts: list[str]) -> dict[str, Any]:
         """TRL's `rollout_func`: this process's share of the samples, the lab's or TRL's own."""
         course = self.course
-        first = self.accelerator.process_index * len(prompts)
-        requests = course.requests(self.step)[first : first + len(prompts)]
+        first_row = self.accelerator.process_index * len(prompts)
+        requests = course.requests(self.step)[first_row : first_row + len(prompts)]
         problems = course.prompts.step(self.step)
         group = course.settings.rollout.group_size
-        self.share.problems = [problems[row // group] for row in range(first, first + len(prompts))]
+        self.share.problems = [
+            problems[row // group] for row in range(first_row, first_row + len(prompts))
+        ]
         assert prompts == [problem.prompt for problem in self.share.problems], (
             "TRL asks other prompts than the lab"
         )
-        if self.own is None:
+        if self.generation is None:
             self.share.rollouts = course.sample(requests, self.share.problems)
         else:
             torch.manual_seed(
@@ -252,8 +255,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
                     *course.noise, "trl generation", self.step, self.accelerator.process_index
                 )
             )
-            self.share.rollouts = self.own.sample(requests)
-        course.parts.sampler.pause()
+            self.share.rollouts = self.generation.sample(requests)
+        course.components.sampler.pause()
         self.clock.lap("rollout")
         return {
             "prompt_ids": [list(rollout.request.prompt_ids) for rollout in self.share.rollouts],
@@ -282,15 +285,15 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         attention_mask: Tensor,
         logits_to_keep: int,
         batch_size: int | None = None,
-        **how: Any,
+        **options: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         if torch.is_grad_enabled():
-            return self._updating_pass(model, input_ids, attention_mask, logits_to_keep, **how)
-        parts = []
+            return self._updating_pass(model, input_ids, attention_mask, logits_to_keep, **options)
+        passes = []
         size = batch_size or len(input_ids)
-        for first in range(0, len(input_ids), size):
-            ids_bS = input_ids[first : first + size]
-            mask_bS = attention_mask[first : first + size]
+        for start in range(0, len(input_ids), size):
+            ids_bS = input_ids[start : start + size]
+            mask_bS = attention_mask[start : start + size]
             with ExitStack() as taps:
                 tap = (
                     None
@@ -298,17 +301,22 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
                     else taps.enter_context(self.routers.tap(*ids_bS.shape))
                 )
                 logp_bT, entropy_bT, _ = super()._get_per_token_logps_and_entropies(
-                    model, ids_bS, mask_bS, logits_to_keep, **{**how, "compute_entropy": True}
+                    model, ids_bS, mask_bS, logits_to_keep, **{**options, "compute_entropy": True}
                 )
-            parts.append((logp_bT, entropy_bT, None if tap is None else tap.natural_BSLK))
-        logps, entropies, routes = zip(*parts, strict=True)
+            passes.append((logp_bT, entropy_bT, None if tap is None else tap.natural_BSLK))
+        logps, entropies, routes = zip(*passes, strict=True)
         self.share.entropy_nT = torch.cat(entropies)
         if self.routers is not None:
             self.share.routes_nSLK = torch.cat(routes)
         return torch.cat(logps), None, None
 
     def _updating_pass(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **how: Any
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        **options: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The pass whose backward pass follows, in which the routes are replayed too."""
         tap = None
@@ -319,7 +327,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
                 self.routers.tap(*input_ids.shape, replay_BSLK=replay_bSLK, replay_mask_BS=mask_bS)
             )
         out = super()._get_per_token_logps_and_entropies(
-            model, input_ids, attention_mask, logits_to_keep, **how
+            model, input_ids, attention_mask, logits_to_keep, **options
         )
         self.passes.append(Pass(self.rows_b, out[0].detach(), out[1].detach(), tap))
         return out  # type: ignore[no-any-return]
@@ -331,7 +339,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         fresh = not self.updates
         if fresh:
             inputs.pop("old_per_token_logps", None)
-        self.rows_b, self.old_routes_bSLK = inputs["rows"], None if fresh else inputs.get("routes")
+        self.rows_b = inputs["rows"]
+        self.old_routes_bSLK = None if fresh else inputs.get("routes")
         loss: Tensor = super()._compute_loss(model, inputs)
         if fresh:  # for the epochs that follow; the inputs are those that TRL keeps for them
             inputs["old_per_token_logps"] = self.passes[-1].logp_bT
@@ -356,7 +365,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Any:
-        self.router_grad_norm = self.course.parts.updater.router_grad_norm()
+        self.router_grad_norm = self.course.components.updater.router_grad_norm()
         return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -395,7 +404,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         """All updates on a rollout batch are over."""
         course = self.course
         assert self.batch is not None
-        course.parts.sampler.refresh()
+        course.components.sampler.refresh()
         self.clock.lap("update")
         self.step += 1
         end = [False]
@@ -425,10 +434,12 @@ class _Moment(TrainerCallback):  # type: ignore[misc]
         self.weight_norm = self.trained.weight_norm()
 
 
-def _prompts(course: TrainingRun, first: int) -> Dataset:
-    """The prompts of all steps from `first` on, in the lab's order, made as they are asked for."""
+def _prompts(course: TrainingRun, first_step: int) -> Dataset:
+    """The prompts of all steps from `first_step` on, in the lab's order, made when asked for."""
     per_step = course.settings.rollout.prompts_per_step
-    places = Dataset.from_dict({"place": range(first * per_step, course.settings.steps * per_step)})
+    places = Dataset.from_dict(
+        {"place": range(first_step * per_step, course.settings.steps * per_step)}
+    )
 
     def prompts(rows: dict[str, list[int]]) -> dict[str, list[str]]:
         return {

@@ -87,6 +87,19 @@ class VerlEngine(ExternalEngine):
 
         LabError for an option that cannot be.
         """
+        self._check_options()
+        yield from self._broken_objective(settings)
+        yield from self._broken_batches(settings)
+        if self.backend == "megatron":
+            yield from _broken_on_megatron(settings)
+        elif settings.routing_replay != "none":
+            yield (
+                f"replays no routes with backend = '{self.backend}': verl would leave"
+                f" routing_replay = '{settings.routing_replay}' out without a word; set"
+                " engine.options.backend = 'megatron'"
+            )
+
+    def _check_options(self) -> None:
         check_choice("backend", self.backend, BACKENDS)
         for name in ("processes", "machines", "tensor_parallel"):
             check_count(name, getattr(self, name))
@@ -104,15 +117,9 @@ class VerlEngine(ExternalEngine):
             raise LabError(
                 "engine.options.set: a table of verl's keys, {'trainer.balance_batch' = false}"
             )
+
+    def _broken_objective(self, settings: Settings) -> Iterator[str]:
         objective = settings.objective
-        rollout = settings.rollout
-        update = settings.update
-        if settings.routing_replay != "none" and self.backend != "megatron":
-            yield (
-                f"replays no routes with backend = '{self.backend}': verl would leave"
-                f" routing_replay = '{settings.routing_replay}' out without a word; set"
-                " engine.options.backend = 'megatron'"
-            )
         if objective.aggregation not in AGGREGATIONS:
             yield (
                 f"has no aggregation = '{objective.aggregation}'; it has {', '.join(AGGREGATIONS)}"
@@ -127,13 +134,15 @@ class VerlEngine(ExternalEngine):
                     "keeps a critic's advantages by token, and its GSPO loss is then GSPO-token's:"
                     " with advantage = 'gae' use the objective 'gspo-token'"
                 )
-            if self.backend == "megatron":
-                yield "has a critic with backend = 'fsdp2' only"
-            if update.warmup_updates > 1:
+            if settings.update.warmup_updates > 1:
                 yield (
                     "raises no critic's learning rate from update to update: set"
                     " update.warmup_updates = 0"
                 )
+
+    def _broken_batches(self, settings: Settings) -> Iterator[str]:
+        rollout = settings.rollout
+        update = settings.update
         rows = rollout.prompts_per_step // update.minibatches * rollout.group_size
         if rows % self.world_size:
             yield (
@@ -148,13 +157,6 @@ class VerlEngine(ExternalEngine):
                     "asks a benchmark equally often at every evaluation: "
                     f"--set bench.{bench.name}.samples={bench.decisive_samples}"
                 )
-        if self.backend == "megatron" and update.dtype != "bfloat16":
-            yield (
-                f"refuses update.dtype = '{update.dtype}' with Megatron; use update.dtype ="
-                " 'bfloat16'"
-            )
-        if self.backend == "megatron" and settings.device == "cpu":
-            yield "trains with Megatron on GPUs only; use engine.options.backend = 'fsdp2' on a CPU"
 
     def check_here(self, *, on_gpu: bool) -> None:
         """LabError where this machine lacks what the options ask for."""
@@ -164,9 +166,9 @@ class VerlEngine(ExternalEngine):
         elif on_gpu:
             import torch
 
-            if (seen := torch.cuda.device_count()) < self.processes:
+            if (gpus := torch.cuda.device_count()) < self.processes:
                 raise LabError(
-                    f"engine.options.processes = {self.processes}: {seen} GPUs are seen here"
+                    f"engine.options.processes = {self.processes}: {gpus} GPUs are seen here"
                 )
 
     def ready(self) -> None:
@@ -200,10 +202,10 @@ class VerlEngine(ExternalEngine):
             int(path.name.removeprefix(STEP)): path
             for path in (home / CHECKPOINTS).glob(f"{STEP}*")
         }
-        whole = [
+        complete = [
             step for step, path in saved.items() if step <= recorded and (path / "data.pt").exists()
         ]
-        last = max(whole, default=0)
+        last = max(complete, default=0)
         for step, path in saved.items():
             if step != last:
                 shutil.rmtree(path)
@@ -345,6 +347,16 @@ def _word(value: Any) -> str:
     return json.dumps(value)
 
 
+def _broken_on_megatron(settings: Settings) -> Iterator[str]:
+    dtype = settings.update.dtype
+    if settings.objective.advantage == "gae":
+        yield "has a critic with backend = 'fsdp2' only"
+    if dtype != "bfloat16":
+        yield f"refuses update.dtype = '{dtype}' with Megatron; use update.dtype = 'bfloat16'"
+    if settings.device == "cpu":
+        yield "trains with Megatron on GPUs only; use engine.options.backend = 'fsdp2' on a CPU"
+
+
 def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     """The trainer, its prompts and its advantages."""
     attempt = prepared.attempt
@@ -352,12 +364,14 @@ def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     run = attempt.run
     path = attempt.path
     home = attempt.home
-    first = attempt.first
+    first_step = attempt.first_step
     evaluates = bool(settings.bench)
     objective = settings.objective
     estimator, by_std = ESTIMATORS[objective.advantage]
     resume = (
-        {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
+        {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first_step}")}
+        if first_step
+        else {}
     )
     return {
         **({"model_engine": "megatron"} if options.backend == "megatron" else {}),
@@ -367,11 +381,11 @@ def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
         "trainer.project_name": run.study,
         "trainer.experiment_name": f"{run.arm}-s{run.seed}",
         "trainer.total_training_steps": settings.steps,
-        "trainer.val_before_train": evaluates and not first,
+        "trainer.val_before_train": evaluates and not first_step,
         "trainer.test_freq": settings.bench[0].every if evaluates else -1,
         "trainer.save_freq": settings.update.checkpoint_every,
         "trainer.default_local_dir": str(home / CHECKPOINTS),
-        "trainer.resume_mode": "resume_path" if first else "disable",
+        "trainer.resume_mode": "resume_path" if first_step else "disable",
         **resume,
         "data.train_files": str(path / TRAIN),
         "data.val_files": str(path / (VAL if evaluates else TRAIN)),

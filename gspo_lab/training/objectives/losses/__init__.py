@@ -6,6 +6,7 @@ installed package adds a name by an entry point of the group `gspo_lab.losses`.
 """
 
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -24,10 +25,9 @@ _files = [
     for file in iter_modules(__path__)
     if file.name != "loss"
 ]
-_losses = [value for file in _files for value in vars(file).values() if isinstance(value, Loss)]
-LOSSES: dict[str, Loss[Any]] = {
-    loss.name: loss for loss in sorted(_losses, key=lambda loss: loss.name)
-}
+_values = chain.from_iterable(vars(file).values() for file in _files)
+_losses = {value.name: value for value in _values if isinstance(value, Loss)}
+LOSSES: dict[str, Loss[Any]] = dict(sorted(_losses.items()))
 """The lab's losses by their names."""
 
 
@@ -47,13 +47,13 @@ def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
     try:
         return loss, loss.settings.model_validate(shared | objective.loss_options)
     except ValidationError as error:
-        first = error.errors()[0]
-        key, known = (
-            ".".join(map(str, first["loc"])),
-            [key for key in loss.settings.model_fields if key not in shared],
-        )
-        unknown = f"unknown key{nearest(key, known)}; {name} reads {', '.join(known) or 'none'}"
-        message = unknown if first["type"] == "extra_forbidden" else first["msg"]
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        own_keys = [key for key in loss.settings.model_fields if key not in shared]
+        message = fault["msg"]
+        if fault["type"] == "extra_forbidden":
+            readable = ", ".join(own_keys) or "none"
+            message = f"unknown key{nearest(key, own_keys)}; {name} reads {readable}"
         raise LabError(f"objective.loss_options.{key}: {message}") from error
 
 

@@ -241,9 +241,10 @@ def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float])
     rising = replace(batch, adv_BT=batch.adv_BT.clip(0))
     falling = replace(batch, adv_BT=batch.adv_BT.clip(max=0))
 
-    def has_its_share(at: Bapo) -> bool:
+    def has_its_share(range_settings: Bapo) -> bool:
         return (
-            size(rising, at) * (1 - settings.bapo_share) >= size(falling, at) * settings.bapo_share
+            size(rising, range_settings) * (1 - settings.bapo_share)
+            >= size(falling, range_settings) * settings.bapo_share
         )
 
     if has_its_share(settings):

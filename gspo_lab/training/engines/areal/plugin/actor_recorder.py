@@ -5,6 +5,7 @@ one position before it.
 
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,11 @@ def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
         moved = (logprobs.detach() - old).float().masked_fill(~mask, 0.0)
         adv = input_data["advantages"].float().masked_fill(~mask, 0.0)
         ends = input_data.get("cu_seqlens")
-        sizes = [mask.shape[1]] * len(mask) if ends is None else ends.diff().tolist()
-        parts = zip(
-            *(torch.split(x.reshape(-1).cpu(), sizes) for x in (moved, mask, adv)), strict=True
-        )
-        _rows.extend(part for part in parts if part[1].any())  # rows that only pad have no token
+        sizes = mask.shape[1] if ends is None else ends.diff().tolist()
+        columns = [torch.split(x.reshape(-1).cpu(), sizes) for x in (moved, mask, adv)]
+        for row in zip(*columns, strict=True):
+            if row[1].any():  # rows that only pad have no token
+                _rows.append(row)
         return loss_of(logprobs, entropy, input_data, *args, **kwargs)
 
     return loss
@@ -51,12 +52,12 @@ def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
 ppo.grpo_loss_fn = _watched(ppo.grpo_loss_fn)
 
 
-def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
+def watch(actor: FSDPPPOActor, run: Run, path: Path, first_update: int = 0) -> None:
     """From now on write a line into `path` for every update of this actor, the first one of which
-    is `first`.
+    is `first_update`.
     """
     train_batch = actor.train_batch
-    number = first
+    number = first_update
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         nonlocal number
@@ -68,8 +69,8 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
         ]
         torch.distributed.all_gather_object(everyones, list(_rows), group=actor.data_parallel_group)
         if torch.distributed.get_rank() == 0:
-            rows = [row for rank_rows in everyones for row in rank_rows]
-            known = {"grad_norm": float(stats["grad_norm"]), "learning_rate": stats.get("lr")}
+            rows = list(chain.from_iterable(everyones))
+            columns = {"grad_norm": float(stats["grad_norm"]), "learning_rate": stats.get("lr")}
             write_update(
                 path,
                 run,
@@ -77,7 +78,7 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
                 rows,
                 world=len(everyones),
                 seconds=time.perf_counter() - began,
-                **known,
+                **columns,
             )
         number += 1
         return stats

@@ -52,15 +52,15 @@ def main(words: Sequence[str]) -> None:
             sys.stdin.readline()
         return commit(logger, epoch, step, global_step, data)
 
-    def marked(*how: Any, **named: Any) -> None:
+    def marked(*args: Any, **kwargs: Any) -> None:
         saving.touch()  # AReaL writes each checkpoint over the one before
-        dump(*how, **named)
+        dump(*args, **kwargs)
         saving.unlink()
 
     plain = PPOTrainer._init_rollout
 
-    def without_validation(trainer: PPOTrainer, *how: Any, is_eval: bool, **named: Any) -> Any:
-        return None if is_eval else plain(trainer, *how, is_eval=is_eval, **named)
+    def without_validation(trainer: PPOTrainer, *args: Any, is_eval: bool, **kwargs: Any) -> Any:
+        return None if is_eval else plain(trainer, *args, is_eval=is_eval, **kwargs)
 
     StatsLogger.commit = recorded
     RecoverHandler.dump = marked
@@ -72,11 +72,13 @@ def main(words: Sequence[str]) -> None:
     # be made come first.
     StatefulDataLoader.load_state_dict = lambda *_: None
     prompts = json.loads((attempt.path / DATA).read_text())
-    begin = attempt.first * config.train_dataset.batch_size
+    begin = attempt.first_step * config.train_dataset.batch_size
     rows = Dataset.from_list(prompts[begin:] + prompts[:begin])
-    given = {"gconfig": config.gconfig, "tokenizer": config.tokenizer_path}
+    workflow_kwargs = {"gconfig": config.gconfig, "tokenizer": config.tokenizer_path}
     with PPOTrainer(config, train_dataset=rows, valid_dataset=None) as trainer:
-        trainer.train(workflow=f"{PLUGIN}.rollout_workflow.LabWorkflow", workflow_kwargs=given)
+        trainer.train(
+            workflow=f"{PLUGIN}.rollout_workflow.LabWorkflow", workflow_kwargs=workflow_kwargs
+        )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -35,12 +36,12 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         _asked[prompt.step, prompt.place] += 1
         stopping = stopping_of(self.tokenizer, prompt.stop)
         ids = encode_prompt(self.tokenizer, prompt.problem.prompt)
-        how = self.gconfig.new(
+        generation = self.gconfig.new(
             stop_token_ids=sorted(stopping.ids), stop=list(stopping.spanning) or None
         )
         name = f"{run.arm}-{prompt.step}-{prompt.place}-{sample}"
         drawn = await engine.agenerate(
-            ModelRequest(rid=name, input_ids=ids, gconfig=how, tokenizer=self.tokenizer)
+            ModelRequest(rid=name, input_ids=ids, gconfig=generation, tokenizer=self.tokenizer)
         )
         tokens = list(drawn.output_tokens)
         logprobs = list(drawn.output_logprobs)
@@ -51,12 +52,12 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         size = len(ids)
         length = len(answer.ids)
         versions = list(drawn.output_versions)[:length]
-        made = {
+        tensors = {
             "input_ids": torch.tensor([*ids, *answer.ids], dtype=torch.int32),
-            "loss_mask": torch.tensor([0] * size + [1] * length, dtype=torch.int32),
-            "logprobs": torch.tensor([0.0] * size + answer.logprobs, dtype=torch.float32),
-            "versions": torch.tensor([-1] * size + versions, dtype=torch.int32),
+            "loss_mask": torch.tensor([*repeat(0, size), *repeat(1, length)], dtype=torch.int32),
+            "logprobs": torch.tensor([*repeat(0.0, size), *answer.logprobs], dtype=torch.float32),
+            "versions": torch.tensor([*repeat(-1, size), *versions], dtype=torch.int32),
             "attention_mask": torch.ones(size + length, dtype=torch.bool),
             "rewards": torch.tensor(answer.reward, dtype=torch.float32),
         }
-        return {name: value.unsqueeze(0) for name, value in made.items()}
+        return {name: value.unsqueeze(0) for name, value in tensors.items()}

@@ -35,14 +35,14 @@ def main() -> None:
     """Serve until the main process has gone."""
     threading.Thread(target=end_with, args=(int(os.environ[MAIN]),), daemon=True).start()
     attempt = current()
-    first = attempt.first * attempt.run.settings.update.per_rollout_batch
+    first_update = attempt.first_step * attempt.run.settings.update.per_rollout_batch
     initialize = FSDPPPOActor.initialize
 
     def watched(actor: FSDPPPOActor, *args: Any, **kwargs: Any) -> None:
         initialize(actor, *args, **kwargs)
         if current_platform.device_type == "cpu":
             one_response_a_row(actor.config.mb_spec.max_tokens_per_mb)
-        watch(actor, attempt.run, attempt.path / UPDATES, first)
+        watch(actor, attempt.run, attempt.path / UPDATES, first_update)
 
     FSDPPPOActor.initialize = watched
     rpc_server.main()

@@ -51,7 +51,7 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
         return AgentLoopOutput(
             prompt_ids=ids,
             response_ids=answer.ids,
-            response_mask=[1] * len(answer.ids),
+            response_mask=[1 for _ in answer.ids],
             response_logprobs=answer.logprobs or None,
             routed_experts=drawn.routed_experts,
             reward_score=answer.reward,

@@ -12,15 +12,15 @@ TRIES = 5
 """Ray gives its first node 30 seconds, which are few on a busy machine."""
 
 
-def init_with_retries(*how: Any, **named: Any) -> Any:
+def init_with_retries(*args: Any, **kwargs: Any) -> Any:
     """As ray.init, begun again where Ray's own patience ends."""
     for _ in range(TRIES - 1):
         try:
-            return init(*how, **named)
+            return init(*args, **kwargs)
         except Exception as error:
             if "timed out during startup" not in str(error):
                 raise
-    return init(*how, **named)
+    return init(*args, **kwargs)
 
 
 if __name__ == "__main__":

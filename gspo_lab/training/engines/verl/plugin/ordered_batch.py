@@ -11,10 +11,10 @@ class OrderedReplayBuffer(ReplayBuffer):  # type: ignore[misc]
     """Prompts as the data has them, each one's responses side by side: the lab's mini-batches."""
 
     def _materialize_batch(
-        self, partition_id: str, selected_prompt_uids: list[str], *rest: Any
+        self, partition_id: str, selected_prompt_uids: list[str], *args: Any
     ) -> Any:
         place_of = {uid: place for place, uid in enumerate(self.prompt_global_steps[partition_id])}
-        batch = super()._materialize_batch(partition_id, selected_prompt_uids, *rest)
+        batch = super()._materialize_batch(partition_id, selected_prompt_uids, *args)
 
         def position(index: int) -> tuple[int, int, int]:
             uid, sample, part = batch.keys[index].rsplit("_", 2)

@@ -1,8 +1,7 @@
 """verl's policy losses and training engines, watched: every update leaves an UpdateRecord in the
 lab's definitions.
 
-    loss_mode = lab-<verl's name>    verl's own loss; what it is given is kept until the update is
-    over
+    loss_mode = lab-<verl's name>    verl's own loss; its inputs are kept until the update is over
     RecordedEngine.train_batch       the update's learning rate, verl's own update, the record
 
 verl's learning rate changes once per rollout batch; the lab's rises from update to update, so it is
@@ -10,6 +9,7 @@ set here.
 """
 
 import time
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.engine import EngineRegistry
 
 from gspo_lab.training.engines.external.attempt import UPDATES, current
-from gspo_lab.training.engines.external.records import learning_rate, write_update
+from gspo_lab.training.engines.external.records import Row, learning_rate, write_update
 from gspo_lab.training.engines.verl import DEVICE, PREFIX
 
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]
@@ -76,24 +76,28 @@ class RecordedEngine:
         """One update, by verl, with the lab's learning rate; recorded."""
         _parts.clear()
         began = time.perf_counter()
-        now = current()
-        number = now.first * now.run.settings.update.per_rollout_batch + self._updates
+        attempt = current()
+        number = attempt.first_step * attempt.run.settings.update.per_rollout_batch + self._updates
         self._updates += 1
-        rate = learning_rate(now.run, number)
+        rate = learning_rate(attempt.run, number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         outputs = super().train_batch(data, loss_function)  # type: ignore[misc]
         everyones: list[list[Part]] = [[] for _ in range(self.get_data_parallel_size())]
         torch.distributed.all_gather_object(everyones, _parts, group=self.get_data_parallel_group())
         if self.is_mp_src_rank_with_outputs() and self.get_data_parallel_rank() == 0:
-            parts = [part for each in everyones for part in each]
+            rows: list[Row] = []
+            loss = 0.0
+            for *tensors, part_loss in chain.from_iterable(everyones):
+                rows += zip(*tensors, strict=True)
+                loss += part_loss
             write_update(
-                now.path / UPDATES,
-                now.run,
+                attempt.path / UPDATES,
+                attempt.run,
                 number,
-                [row for *tensors, _ in parts for row in zip(*tensors, strict=True)],
+                rows,
                 world=torch.distributed.get_world_size(),
-                loss=sum(loss for *_, loss in parts),
+                loss=loss,
                 grad_norm=float(outputs["metrics"]["grad_norm"]),
                 learning_rate=rate,
                 seconds=time.perf_counter() - began,

@@ -1,0 +1,173 @@
+"""Signals of the ratio: its rule, its range, and what it clips."""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.analysis.diagnosis.own_run import FIRST, LATER
+from gspo_lab.analysis.diagnosis.setup import SAMPLER
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
+from gspo_lab.study.lints import NARROW, SATURATED, WIDE
+from gspo_lab.training.objectives.calibration import saturated_share
+
+REFERENCES = Path(__file__).with_name("references.toml")
+CLIP = "clip fraction"
+DISTANCE = "distance to the old policy"
+SEQUENCE = "sequence"
+PUBLISHED = "seq-mean-token-mean"
+LEAST = 0.01
+"""A smaller clip fraction before any update harms nothing."""
+SAME = 1e-6
+"""Nats below which ratios count as 1."""
+
+
+@cache
+def clip_references() -> list[dict[str, Any]]:
+    """The measured clip fractions of `references.toml`."""
+    return list(tomllib.loads(REFERENCES.read_text(encoding="utf-8"))["clip"])
+
+
+@signal(
+    "ratios",
+    needs="the distance to the old policy, the clip fraction, or the updates per rollout batch",
+    usual="not 1 from the second update of a rollout batch on",
+    source="2507.18071 eq. 2 and 5; docs/reference/objectives.md",
+)
+def ratios(case: Case) -> Finding:
+    """Ratios that are always 1, and why."""
+    setup = case.setup
+    moved = case.log.named("log_ratio_std_tokens") or case.log.quantity(DISTANCE)
+    advice = f"for later updates: {setup.key('updates')}"
+    for series in (case.clip, moved):
+        if series is not None and series.values.any():
+            return Finding("ok", f"ratios move: {series.name} is not 0")
+    if setup.updates == 1 and setup.old != SAMPLER:
+        level: Level = "warn" if setup.level == SEQUENCE else "note"
+        unsure = "" if setup.old else ", if the old log-probs are the trainer's"
+        value = (
+            f"every ratio is 1: one update per rollout batch{unsure}; GRPO and GSPO are the same"
+        )
+        return Finding(level, value, advice)
+    if moved is not None and not moved.hidden:
+        return Finding("warn", f"every ratio is 1: {moved.name} is 0 in all rows", advice)
+    if case.clip is None or case.clip.hidden:
+        return case.lacking("distance", CLIP, DISTANCE)
+    value = f"{case.clip.name} is 0 in all rows: every ratio is 1, or the range is wide"
+    return Finding("note", value, f"{setup.recorded_by('distance')}; {advice}")
+
+
+@signal(
+    "clip-fraction",
+    needs="a clip fraction; the level of the ratio and the range, to judge it",
+    usual="depends on the rule and its range",
+    source="gspo_lab/analysis/diagnosis/references.toml",
+)
+def clip_fraction(case: Case) -> Finding:
+    """The clip fraction against what is usual for the rule, its range and its old log-probs."""
+    setup = case.setup
+    clip = case.clip
+    if clip is None:
+        return case.lacking("clip", CLIP, "clip_fraction_tokens")
+    value = f"{clip.mean_text} ({clip.name})"
+    initial = case.log.named(f"{FIRST}clip_fraction_tokens")
+    later = case.log.named(f"{LATER}clip_fraction_tokens")
+    if initial is not None and later is not None:
+        value += f", mini-batch 0: {share(initial.low)}, later ones: {share(later.low)}"
+    if not setup.clips:
+        return Finding("ok", value, usual=f"not known for {setup.loss}")
+    if setup.level is None or setup.widest is None:
+        value += "; not judged: the level of the ratio or its range is not recorded"
+        return Finding("unknown", value, setup.recorded_by("settings"))
+    fitting = [
+        entry
+        for entry in clip_references()
+        if entry["level"] == setup.level and setup.widest >= entry["from"]
+    ]
+    reference = fitting[-1]
+    is_usual = clip.low <= reference["most"]
+    advice = f"{setup.key('rate')}, {setup.key('range')}, {setup.key('lag')}"
+    return Finding(
+        "ok" if is_usual else "warn",
+        value,
+        "" if is_usual else advice,
+        reference["usual"],
+        reference["source"],
+    )
+
+
+@signal(
+    "old-log-probs",
+    needs="the settings, or mini-batch 0 of gspo-lab",
+    usual="the trainer's; the sampler's clip .26 to .47 of GSPO's active tokens before any update",
+    source="docs/results/old_logprobs.md (3 seeds x 40 steps, tiny mixture of experts, 3e-4/4e-4)",
+)
+def old_log_probs(case: Case) -> Finding:
+    """Whether the old policy's log-probs are the sampler's."""
+    setup = case.setup
+    advice = setup.key("old")
+    if setup.old == SAMPLER:
+        initial = case.log.named(f"{FIRST}clip_fraction_tokens")
+        clipped = "" if initial is None else f"; {share(initial.low)} is clipped before any update"
+        narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
+        clips = initial is None or initial.low > LEAST
+        level: Level = "warn" if narrow and clips else "note"
+        return Finding(level, f"the sampler's{clipped}", f"{advice}, {setup.key('range')}")
+    spread = case.log.named(f"{FIRST}log_ratio_std_tokens")
+    if spread is not None and spread.high > SAME:
+        value = f"ratios of mini-batch 0 spread by {share(spread.high)} nats, not 0"
+        return Finding("warn", value, advice)
+    if setup.updates == 1 and case.clip is not None and case.clip.low > 0:
+        value = f"not the policy's own: {case.clip.name} is not 0 with one update per rollout batch"
+        return Finding("note", value, advice)
+    return case.missing("settings") if setup.old is None else Finding("ok", "the trainer's")
+
+
+@signal(
+    "aggregation",
+    needs="the level of the ratio and the aggregation",
+    usual="the mean over responses of token means",
+    source="2507.18071 eq. 5",
+)
+def aggregation(case: Case) -> Finding:
+    """A sequence ratio with an aggregation of tokens."""
+    setup = case.setup
+    if setup.aggregation is None or (setup.level is None and setup.clips):
+        return case.missing("settings")
+    value = f"{setup.aggregation}, {setup.level or 'unknown'} ratio"
+    if setup.clips and setup.level == SEQUENCE and setup.aggregation != PUBLISHED:
+        value += ": responses weigh by their length, as in no equation of GSPO"
+        return Finding("warn", value, setup.key("aggregation"))
+    return Finding("ok", value)
+
+
+@signal(
+    "range",
+    needs="the level of the ratio, its range, the response length",
+    usual=".2/.27 for a token ratio, 3e-4/4e-4 for a sequence ratio of thousands of tokens",
+    source="2507.18071 section 5.1; the formula of gspo-lab plan; docs/results/moe_stability.md:"
+    " with a wide range 6 or 7 of 7 runs were unstable, in 6 executions",
+)
+def clip_range(case: Case) -> Finding:
+    """The range against the ratio's level and the response length."""
+    setup = case.setup
+    if not setup.clips:
+        return Finding("ok", f"that of {setup.loss}", usual="its paper's")
+    if setup.level is None or setup.widest is None:
+        return case.missing("settings")
+    low = setup.clip_low or setup.widest
+    high = setup.clip_high or setup.widest
+    value = f"{setup.range_text}, {setup.level} ratio"
+    advice = setup.key("range")
+    if setup.level != SEQUENCE:
+        if min(low, high) < NARROW:
+            return Finding("warn", f"{value}: a sequence ratio's range", advice)
+        return Finding("ok", value)
+    if setup.widest >= WIDE:
+        return Finding("error", f"{value}: a token ratio's range, which hardly clips", advice)
+    tokens = case.length or setup.max_tokens or 0
+    expected = saturated_share(low, high, tokens)
+    if tokens and expected > SATURATED:
+        value += f", {tokens:.0f} tokens: it clips about {share(expected)} whatever the policy does"
+        return Finding("note", value, advice)
+    return Finding("ok", value)

@@ -1,0 +1,146 @@
+"""Signals of the sampled responses: their rewards, lengths, age and routing."""
+
+import numpy as np
+
+from gspo_lab.analysis.diagnosis.own_run import LAST
+from gspo_lab.analysis.diagnosis.setup import NO_REPLAY, SAMPLER
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
+
+EQUAL_GROUPS = (0.5, 0.9)
+CUT = (0.1, 0.5)
+"""A larger share than the first is a warning, than the second an error."""
+MISMATCHES = {
+    "mismatch_abs_mean": (0.01, 0.05),
+    "mismatch_k3": (1e-3, 1e-2),
+    "mismatch_k1": (1e-3, 1e-2),
+}
+"""A larger mismatch than the first is a note, than the second a warning."""
+MISMATCH = "mismatch of sampler and trainer"
+MOVES = 0.05
+STILL = 0.005
+ADVANTAGES = ("critic/advantages", "ppo_actor/advantages")
+"""Names under which programs log the largest and the smallest advantage of a step."""
+
+
+@signal(
+    "no-signal",
+    needs="the share of groups with equal rewards",
+    usual="below .5; error above .9",
+    source="2503.14476 section 3.2 on such groups; the bounds are gspo-lab's choice",
+)
+def no_signal(case: Case) -> Finding:
+    """Groups whose responses all earn the same, which train nothing."""
+    groups = case.log.named("zero_variance_groups")
+    if groups is not None:
+        reward = case.log.named("reward_mean")
+        value = f"{share(groups.end)} of the groups ({groups.name})"
+        value += "" if reward is None else f", mean reward {reward.end:.3g}"
+        return case.judged(value, groups.end, EQUAL_GROUPS, "groups")
+    for name in ADVANTAGES:
+        largest = case.log.named(f"{name}/max")
+        smallest = case.log.named(f"{name}/min")
+        if largest is not None and smallest is not None:
+            empty = float(np.mean(largest.values == smallest.values))
+            if empty > EQUAL_GROUPS[0]:
+                value = f"no advantage at all in {share(empty)} of the steps ({name})"
+                return case.judged(value, empty, EQUAL_GROUPS, "groups")
+    return case.lacking("groups", "zero_variance_groups")
+
+
+@signal(
+    "truncated",
+    needs="the share of responses cut at the limit",
+    usual="below .1; error above .5",
+    source="2503.14476 section 3.4 on their noise; the bounds are gspo-lab's choice",
+)
+def truncated(case: Case) -> Finding:
+    """Responses that the token limit cuts."""
+    cut = case.log.named("truncated_responses") or case.log.quantity("truncation")
+    if cut is None:
+        return case.lacking("truncation", "truncated_responses", "truncation")
+    size = cut.low if cut.hidden else cut.end
+    return case.judged(f"{share(size)} of the responses ({cut.name})", size, CUT, "limit")
+
+
+@signal(
+    "staleness",
+    needs="the age of the policy that sampled, or its setting",
+    usual="0; older rollouts need the sampler's log-probs or a correction",
+    source="2110.00641; 2505.24298 section 5; docs/explanation/off-policy.md",
+)
+def staleness(case: Case) -> Finding:
+    """Rollouts of an older policy, and what corrects them."""
+    setup = case.setup
+    age = case.log.named("version_lag_mean") or case.log.quantity("age of rollouts")
+    if age is None:
+        if setup.staleness == 0:
+            return Finding("ok", "0 by the settings")
+        allowed = f"; {setup.staleness:g} allowed by the settings" if setup.staleness else ""
+        return Finding("unknown", f"not recorded{allowed}", setup.recorded_by("lag"))
+    value = f"{age.end:.2g} rollout batches ({age.name})"
+    if age.end <= 0:
+        return Finding("ok", value)
+    if setup.old == SAMPLER or setup.corrected:
+        return Finding("note", f"{value}, with the sampler's log-probs or a correction")
+    if setup.old is None:
+        return Finding("note", value, setup.recorded_by("settings"))
+    advice = f"{setup.key('old')}, {setup.key('correction')}"
+    return Finding("warn", f"{value}, and nothing corrects for the older policy", advice)
+
+
+@signal(
+    "mismatch",
+    needs="the trainer's against the sampler's log-probs",
+    usual=".003 nats a token in bfloat16, 1e-6 in float32; a note above .01, a warning above .05",
+    source="verl 0.9 and gspo-lab on tiny models; the bounds are gspo-lab's choice",
+)
+def mismatch(case: Case) -> Finding:
+    """The difference of sampler and trainer on the same tokens."""
+    setup = case.setup
+    name = next((name for name in MISMATCHES if name in case.log.rows), None)
+    series = case.log.named(name) if name else case.log.quantity(MISMATCH)
+    if series is None:
+        return case.lacking("mismatch", MISMATCH)
+    size = float(np.abs(series.values).mean())
+    value = f"{share(size)} ({series.name})"
+    if name is None:
+        return Finding("ok", value, usual="not known for this measure")
+    spread = case.log.named("mismatch_std_responses")
+    if spread is not None:
+        value += f"; a response's mean spreads by {share(spread.low)}"
+    least, most = MISMATCHES[name]
+    age = case.log.named("version_lag_mean")
+    is_older = age is not None and age.high > 0
+    value += ", the older policy's difference included" if is_older else ""
+    handled = is_older or setup.corrected or setup.old == SAMPLER
+    level: Level = "warn" if size > most and not handled else "note"
+    return Finding("ok", value) if size <= least else Finding(level, value, setup.key("correction"))
+
+
+@signal(
+    "routing-replay",
+    needs="a mixture of experts, the setting, and the share of experts that change",
+    usual="1.5 to 6 % of the choices change in a rollout batch; below 5 % replay showed no effect;"
+    " above, it halved the spread of token ratios",
+    source="docs/results/routing.md (5 seeds x 24 steps, twice), docs/results/moe_stability.md",
+)
+def routing_replay(case: Case) -> Finding:
+    """Routing replay that does nothing, or that a token ratio lacks."""
+    setup = case.setup
+    changed = case.log.named(f"{LAST}expert_change", "expert_change")
+    replays = setup.replay not in NO_REPLAY
+    advice = setup.key("replay")
+    if setup.dense:
+        value = f"{setup.replay or 'none'}, on a dense model"
+        return Finding("warn" if replays else "ok", value, advice if replays else "")
+    if replays and setup.updates == 1 and setup.replay in ("old-policy", "R2"):
+        value = f"{setup.replay} with one update per rollout batch: no expert has changed yet"
+        return Finding("warn", value, advice)
+    if changed is None or setup.replay is None:
+        return case.missing("experts")
+    value = f"{setup.replay}; {100 * changed.low:.2g} % of the choices change"
+    if replays and changed.low < STILL:
+        return Finding("note", f"{value}, so replay does little", advice)
+    if not replays and changed.low >= MOVES and setup.level != "sequence":
+        return Finding("warn", value, advice)
+    return Finding("ok", value)

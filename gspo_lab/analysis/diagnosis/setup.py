@@ -1,0 +1,207 @@
+"""What a run was made with, as far as its log says: rule, range, mini-batches, aggregation.
+
+Every field is None where nothing tells. Programs name these differently, and some follow from
+several keys, so each program has a function here.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.analysis.diagnosis.log import TrainingLog
+from gspo_lab.study.schema import BUILT_IN_MODELS
+
+KEYS = Path(__file__).with_name("keys.toml")
+ANY = "any"
+TRAINER = "trainer"
+SAMPLER = "sampler"
+AGGREGATIONS = {
+    "grpo": "seq-mean-token-mean",
+    "bnpo": "token-mean",
+    "dapo": "token-mean",
+    "dr_grpo": "constant",
+    "luspo": "seq-mean-token-sum",
+}
+"""loss_type of TRL with the clip -> its aggregation."""
+CLIP = "clip"
+VERL_LOSSES = {"vanilla": CLIP, "gspo": CLIP}
+"""Losses of verl that clip as the papers do."""
+NO_REPLAY = ("none", "disabled", None)
+SWIFT = {"rlhf_type", "swift_version", "tuner_type"}
+"""Keys of ms-swift, which logs as TRL does."""
+DENSE = BUILT_IN_MODELS[0]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run was made with. None: the log does not say.
+
+    `program` is the name whose keys the advice uses. `level` is "token" or "sequence", `loss` the
+    name of a loss, "clip" for the papers'. `updates` are optimizer updates per rollout batch. `old`
+    is whose log-probs the old policy's are, "trainer" or "sampler". `replay` is the kind of routing
+    replay, "none" for none.
+    """
+
+    program: str
+    version: str | None = None
+    level: str | None = None
+    loss: str | None = None
+    clip_low: float | None = None
+    clip_high: float | None = None
+    updates: int | None = None
+    aggregation: str | None = None
+    old: str | None = None
+    corrected: bool | None = None
+    staleness: float | None = None
+    replay: str | None = None
+    dense: bool | None = None
+    max_tokens: int | None = None
+
+    @property
+    def rule(self) -> str | None:
+        """The rule by its ratio and loss, in words."""
+        if not self.clips:
+            return self.loss
+        return {"token": "GRPO (token ratio)", "sequence": "GSPO (sequence ratio)"}.get(
+            str(self.level)
+        )
+
+    @property
+    def clips(self) -> bool:
+        """Whether its loss clips as GRPO's and GSPO's do, or may do so."""
+        return self.loss in (None, CLIP)
+
+    @property
+    def widest(self) -> float | None:
+        """The larger side of the range."""
+        return max((side for side in (self.clip_low, self.clip_high) if side), default=None)
+
+    @property
+    def range_text(self) -> str | None:
+        """The range as text, "?" for a side that is not recorded."""
+        sides = (self.clip_low, self.clip_high)
+        texts = ["?" if side is None else f"{side:g}" for side in sides]
+        return " / ".join(texts) if self.widest is not None else None
+
+    def key(self, thing: str) -> str:
+        """The program's key of a thing, in words where it has none."""
+        table = key_tables()
+        return str(table.get(self.program, {}).get(thing) or table[ANY][thing])
+
+    def recorded_by(self, quantity: str) -> str:
+        """The setting of the program that records a quantity."""
+        table = key_tables()
+        setting = table.get(self.program, {}).get("record", {}).get(quantity)
+        text = str(setting or table[ANY]["record"][quantity])
+        return text if "logged" in text else f"to record: {text}"
+
+
+@cache
+def key_tables() -> dict[str, Any]:
+    """The content of `keys.toml`."""
+    return tomllib.loads(KEYS.read_text(encoding="utf-8"))
+
+
+def setup_of(log: TrainingLog) -> Setup:
+    """What the log says of its run."""
+    get = log.settings.get
+    level = get("objective.importance_sampling_level")
+    minibatches = get("update.minibatches")
+    correction = get("objective.mismatch_correction")
+    setup = Setup(
+        program=log.program,
+        version=log.version,
+        level="sequence" if level == "sequence-token" else level,
+        loss=get("objective.policy_loss"),
+        clip_low=get("objective.clip_low"),
+        clip_high=get("objective.clip_high"),
+        updates=minibatches and minibatches * get("update.epochs", 1),
+        aggregation=get("objective.aggregation"),
+        old=get("update.old_logprobs"),
+        corrected=None if correction is None else correction != "none",
+        staleness=get("rollout.staleness"),
+        replay=get("routing_replay"),
+        max_tokens=get("rollout.max_tokens"),
+        dense=True if get("model") == DENSE else None,
+    )
+    if log.named("expert_change", "router_entropy", "route_gap"):
+        setup = replace(setup, dense=False)
+    logged_range = log.named("ppo_actor/eps_clip")
+    if setup.widest is None and logged_range is not None:
+        bound = float(f"{logged_range.end:.6g}")
+        setup = replace(setup, clip_low=bound, clip_high=bound)
+    return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
+
+
+def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
+    """TRL and ms-swift: the old log-probs are the trainer's, and with one update per generated
+    batch the policy's own (grpo_trainer.py: `generate_every`).
+    """
+    loss = str(config.get("loss_type"))
+    accumulation = config.get("gradient_accumulation_steps")
+    generation = config.get("steps_per_generation") or accumulation
+    iterations = config.get("num_iterations")
+    updates = None
+    if accumulation and iterations:
+        updates = max(1, round(generation * iterations / accumulation))
+    vllm = config.get("use_vllm")
+    correction = config.get("vllm_importance_sampling_correction")
+    return replace(
+        setup,
+        program="ms-swift" if SWIFT & config.keys() else "trl",
+        loss=CLIP if loss in AGGREGATIONS else config.get("loss_type", setup.loss),
+        aggregation=AGGREGATIONS.get(loss, setup.aggregation),
+        clip_high=setup.clip_high or config.get("epsilon"),
+        updates=updates,
+        old=TRAINER if iterations else setup.old,
+        corrected=None if vllm is None else bool(vllm and correction),
+        replay=config.get("router_replay_mode", setup.replay),
+    )
+
+
+def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
+    """verl: GSPO's loss has one aggregation, whatever `loss_agg_mode` says (core_algos.py)."""
+    actor = "actor_rollout_ref.actor."
+    correction = "algorithm.rollout_correction."
+    mode = config.get(f"{actor}policy_loss.loss_mode")
+    batch = config.get("data.train_batch_size")
+    minibatch = config.get(f"{actor}ppo_mini_batch_size")
+    if batch and minibatch:
+        updates = max(1, round(batch / minibatch)) * config.get(f"{actor}ppo_epochs", 1)
+        setup = replace(setup, updates=updates)
+    bypass = config.get(f"{correction}bypass_mode")
+    if bypass is not None:
+        corrected = bool(config.get(f"{correction}rollout_is"))
+        setup = replace(setup, old=SAMPLER if bypass else TRAINER, corrected=corrected)
+    return replace(
+        setup,
+        replay=config.get(f"{actor}router_replay.mode", setup.replay),
+        staleness=config.get("async_training.staleness_threshold"),
+        loss=VERL_LOSSES.get(str(mode), mode),
+        aggregation="seq-mean-token-mean" if mode == "gspo" else setup.aggregation,
+    )
+
+
+def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
+    """AReaL: without `recompute_logprob` and decoupled loss the old log-probs are the sampler's."""
+    recompute = config.get("actor.recompute_logprob")
+    decoupled = config.get("actor.use_decoupled_loss")
+    if recompute is not None or decoupled is not None:
+        old = TRAINER if recompute or decoupled else SAMPLER
+        setup = replace(setup, old=old, corrected=bool(decoupled))
+    return replace(
+        setup,
+        loss="sapo" if config.get("actor.use_sapo_loss") else setup.loss,
+        clip_high=config.get("actor.eps_clip_higher") or setup.clip_high,
+        staleness=config.get("rollout.max_head_offpolicyness"),
+    )
+
+
+PROGRAMS: dict[str, Callable[[Setup, Mapping[str, Any]], Setup]] = {
+    "trl": _trl,
+    "verl": _verl,
+    "areal": _areal,
+}

@@ -1,0 +1,137 @@
+"""What a signal is, and the list of all signals.
+
+A signal is a function of a `Case` that yields at most one `Finding`; `@signal` states its name, its
+needs, its bound and the source of the bound. Its sentences say no more than the data.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from gspo_lab.analysis.diagnosis.log import Series, TrainingLog
+from gspo_lab.analysis.diagnosis.setup import Setup
+
+Level = Literal["ok", "unknown", "note", "warn", "error"]
+LEVELS: tuple[Level, ...] = ("ok", "unknown", "note", "warn", "error")
+"""From the best to the worst. "unknown" is what the log does not hold, and never fails a check."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One line of a diagnosis.
+
+    `value` is what the log says, `usual` what is usual for this rule and setting, `source` where
+    that comes from, and `advice` what to change or record, by the program's own keys.
+    """
+
+    name: str
+    level: Level
+    value: str
+    usual: str
+    source: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a signal function finds; `usual` and `source` replace the signal's where they are
+    given.
+    """
+
+    level: Level
+    value: str
+    advice: str = ""
+    usual: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log with its setup, as signals read it."""
+
+    log: TrainingLog
+    setup: Setup
+
+    @cached_property
+    def clip(self) -> Series | None:
+        """The clip fraction, as a column or under the program's own name."""
+        series = self.log.named("clip_fraction_tokens", "clip_fraction_responses")
+        return series or self.log.quantity("clip fraction")
+
+    @cached_property
+    def length(self) -> float | None:
+        """The mean response length over the last fifth of the rows, in tokens."""
+        length = self.log.named("response_tokens_mean")
+        if length is not None:
+            return length.end
+        sequence = self.log.named("ppo_actor/seq_len/avg")
+        prompt = self.log.named("ppo_actor/prompt_len/avg")
+        return sequence.end - prompt.end if sequence and prompt else None
+
+    def judged(self, value: str, size: float, bounds: tuple[float, float], key: str) -> Finding:
+        """The finding by a size: a warning above the first bound, an error above the second."""
+        warned, fatal = bounds
+        if size <= warned:
+            return Finding("ok", value)
+        return Finding("warn" if size <= fatal else "error", value, self.setup.key(key))
+
+    def missing(self, quantity: str) -> Finding:
+        """The finding that the log lacks a quantity."""
+        return Finding("unknown", "not recorded", self.setup.recorded_by(quantity))
+
+    def lacking(self, quantity: str, *names: str) -> Finding:
+        """The finding that a number is missing, or was only printed as a rounded zero."""
+        rounded = self.log.rounded_name(*names)
+        if rounded is None:
+            return self.missing(quantity)
+        below, _ = self.log.rounded[rounded]
+        value = f"{rounded} is printed as a rounded zero: below {below:g}, but not known"
+        return Finding("unknown", value, "diagnose a file with all digits")
+
+
+SignalFunction = Callable[[Case], Finding]
+
+
+@dataclass(frozen=True)
+class SignalKind:
+    """A signal as the documentation lists it."""
+
+    name: str
+    needs: str
+    usual: str
+    source: str
+    find: SignalFunction
+
+    def __call__(self, case: Case) -> Signal:
+        """The signal's line for one log."""
+        finding = self.find(case)
+        return Signal(
+            self.name,
+            finding.level,
+            finding.value,
+            self.usual if finding.usual is None else finding.usual,
+            self.source if finding.source is None else finding.source,
+            finding.advice,
+        )
+
+
+SIGNALS: dict[str, SignalKind] = {}
+"""All signals by name, in the order of a diagnosis."""
+
+
+def signal(
+    name: str, *, needs: str, usual: str, source: str
+) -> Callable[[SignalFunction], SignalFunction]:
+    """Register a function as a signal."""
+
+    def register(find: SignalFunction) -> SignalFunction:
+        SIGNALS[name] = SignalKind(name, needs, usual, source, find)
+        return find
+
+    return register
+
+
+def share(value: float) -> str:
+    """A share with two digits: "0.34", "0.0013", "0"."""
+    return "0" if value == 0 else f"{value:.2g}"

@@ -1,0 +1,233 @@
+"""Every signal on logs made by hand, each next to its healthy twin, and on logs of real runs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import Said, gspo_lab
+from laboratory import finish, leave
+from public_data import public
+
+from gspo_lab.analysis.diagnosis import SIGNALS
+from gspo_lab.analysis.diagnosis.log import consistent_count
+from gspo_lab.analysis.diagnosis.setup import key_tables
+from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
+from gspo_lab.study import Run, load_study
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/diagnose-a-log.md"
+ACTOR = "actor_rollout_ref.actor"
+GSPO = {
+    f"{ACTOR}.policy_loss.loss_mode": "gspo",
+    f"{ACTOR}.clip_ratio_low": 3e-4,
+    f"{ACTOR}.clip_ratio_high": 4e-4,
+    f"{ACTOR}.ppo_mini_batch_size": 64,
+    "data.train_batch_size": 256,
+    "algorithm.rollout_correction.bypass_mode": False,
+}
+HEALTHY = {
+    "actor/pg_clipfrac": 0.3,
+    "actor/ppo_kl": 1e-4,
+    "actor/entropy": 0.5,
+    "actor/grad_norm": 0.2,
+    "critic/score/mean": 0.5,
+    "critic/advantages/max": 1.0,
+    "critic/advantages/min": -1.0,
+    "response_length/mean": 4000.0,
+    "response_length/clip_ratio": 0.02,
+    "rollout_corr/k3_kl": 1e-4,
+}
+FALLING = [0.1 + 0.05 * step for step in range(15)] + [0.02] * 25
+
+
+def verl_log(
+    folder: Path, config: dict[str, Any], rows: dict[str, Any], steps: int = 24
+) -> list[object]:
+    """Arguments of `diagnose` for a log of verl; a list is a number by step, None leaves out."""
+    lines = []
+    for step in range(1, steps + 1):
+        data = {
+            name: value[step - 1] if isinstance(value, list) else value
+            for name, value in {**HEALTHY, **rows}.items()
+        }
+        row = {name: value for name, value in data.items() if value is not None}
+        lines.append(json.dumps({"step": step, "data": row}) + "\n")
+    (folder / "log.jsonl").write_text("".join(lines))
+    (folder / "verl.json").write_text(json.dumps({**GSPO, **config}))
+    return [folder / "log.jsonl", "--config", folder / "verl.json"]
+
+
+def levels(answer: Said) -> dict[str, str]:
+    assert answer.code == 0, answer
+    return {signal["name"]: signal["level"] for signal in answer.json["signals"]}
+
+
+def raised(answer: Said) -> dict[str, str]:
+    """The signals above a note."""
+    return {name: level for name, level in levels(answer).items() if level in ("warn", "error")}
+
+
+def test_a_healthy_log_raises_nothing(tmp_path: Path) -> None:
+    answer = gspo_lab("diagnose", *verl_log(tmp_path, {}, {}), "--json")
+    assert raised(answer) == {}
+    assert answer.json["recognised"] == {
+        "program": "verl (version not recorded)",
+        "rule": "GSPO (sequence ratio)",
+        "clip range (low / high)": "0.0003 / 0.0004",
+        "updates per rollout batch": "4",
+        "aggregation": "seq-mean-token-mean",
+        "old log-probs": "the trainer's",
+        "steps with a number": "24",
+    }
+
+
+BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any], int]] = [
+    ("range", "error", {f"{ACTOR}.clip_ratio_high": 0.27}, {}, 24),
+    ("range", "warn", {f"{ACTOR}.policy_loss.loss_mode": "vanilla"}, {}, 24),
+    (
+        "ratios",
+        "warn",
+        {f"{ACTOR}.ppo_mini_batch_size": 256},
+        {"actor/pg_clipfrac": 0, "actor/ppo_kl": 0},
+        24,
+    ),
+    ("clip-fraction", "warn", {}, {"actor/pg_clipfrac": 0.7}, 24),
+    ("old-log-probs", "warn", {"algorithm.rollout_correction.bypass_mode": True}, {}, 24),
+    ("entropy", "error", {}, {"actor/entropy": [0.6] * 20 + [0.01] * 40}, 60),
+    ("entropy", "warn", {}, {"actor/entropy": [0.6] * 6 + [0.01] * 6}, 12),
+    ("gradient", "error", {}, {"actor/grad_norm": float("nan")}, 24),
+    ("reward", "error", {}, {"critic/score/mean": FALLING}, 40),
+    ("truncated", "error", {}, {"response_length/clip_ratio": 0.8}, 24),
+    ("no-signal", "error", {}, {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0}, 24),
+    ("mismatch", "warn", {}, {"rollout_corr/k3_kl": 0.05}, 24),
+    ("score", "warn", {}, {"val-core/x/acc/mean@1": [0.0625 + i / 32 for i in range(24)]}, 24),
+]
+
+
+@pytest.mark.parametrize(("name", "level", "config", "rows", "steps"), BROKEN)
+def test_a_fault_raises_its_signal_alone(
+    tmp_path: Path,
+    name: str,
+    level: str,
+    config: dict[str, Any],
+    rows: dict[str, Any],
+    steps: int,
+) -> None:
+    arguments = verl_log(tmp_path, config, rows, steps)
+    assert raised(gspo_lab("diagnose", *arguments, "--json")) == {name: level}
+    assert gspo_lab("diagnose", *arguments, "--fail-on", level).code == 1
+
+
+def test_what_is_missing_is_not_recorded_and_fails_nothing(tmp_path: Path) -> None:
+    arguments = verl_log(tmp_path, {}, dict.fromkeys(list(HEALTHY)[1:]))[:1]
+    answer = gspo_lab("diagnose", *arguments, "--fail-on", "note")
+    assert answer.code == 0
+    assert "calculate_log_probs = true" in answer.out
+    assert levels(gspo_lab("diagnose", *arguments, "--json"))["clip-fraction"] == "unknown"
+
+
+def test_a_rounded_zero_is_unknown_and_a_secret_unseen(tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    line = "step:{} - actor/pg_clipfrac:0.000 - actor/ppo_kl:-0.000 - critic/score/mean:0.5\n"
+    config = "{'trainer': {'api_key': 'sk-abcdefgh12345678'}}\n"
+    log.write_text(config + "".join(line.format(step) for step in range(1, 5)))
+    answer = gspo_lab("diagnose", log, "--json")
+    assert levels(answer)["ratios"] == levels(answer)["clip-fraction"] == "unknown"
+    assert "below 0.0005" in answer.out
+    assert "sk-abc" not in answer.out
+
+
+TOML = """
+question = "x?"
+model = "tiny-qwen3"
+task = "addition"
+seeds = [0]
+steps = 3
+[update]
+old_logprobs = "sampler"
+[waive]
+aggregation-label = "a fault made on purpose"
+replay-on-dense = "another"
+[arm.a]
+objective = "gspo"
+aggregation = "token-mean"
+routing_replay = "old-policy"
+"""
+
+
+def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(TOML)
+    [run] = load_study(tmp_path / "s.toml").runs()
+    assert isinstance(run, Run)
+    records: list[Any] = []
+    for step in range(3):
+        records += [
+            UpdateRecord(step=step, minibatch=index, clip_fraction_tokens=share)
+            for index, share in enumerate((0.4, 0.6))
+        ]
+        records.append(
+            StepRecord(
+                step=step, prompts=2, responses=4, zero_variance_groups=0.95, version_lag_mean=2.0
+            )
+        )
+    records.append(
+        AnswerRecord(
+            bench="b", step=3, problem="p", sample=0, text="", correct=1, reward=1.0, tokens=1
+        )
+    )
+    home = leave(run, tmp_path / "runs", records)
+    finish(home, 3)
+    answer = gspo_lab("diagnose", home, "--json")
+    assert raised(answer) == {
+        "aggregation": "warn",
+        "no-signal": "error",
+        "old-log-probs": "warn",
+        "routing-replay": "warn",
+        "score": "warn",
+    }
+    assert levels(answer)["staleness"] == "note"
+    assert "mini-batch 0: 0.4, later ones: 0.6" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "value"),
+    [
+        ("verl/log_gspo.jsonl", ("objective=gspo", "objective.clip_high=4e-4"), "0.028"),
+        ("trl/trainer_state_gspo_2proc.json", (), "0.076"),
+        ("areal/events.out.tfevents.1795313067.vm", (), "0.085"),
+    ],
+)
+def test_logs_of_real_runs(name: str, options: tuple[str, ...], value: str) -> None:
+    if "events" in name:
+        pytest.importorskip("tensorboard")
+    stated = [word for option in options for word in ("--set", option)]
+    answer = gspo_lab("diagnose", public(f"logs/{name}"), *stated, "--json")
+    found = {signal["name"]: signal for signal in answer.json["signals"]}
+    assert found["clip-fraction"]["value"].startswith(value)
+    assert found["clip-fraction"]["level"] == ("ok" if options else "unknown")
+    assert found["ratios"]["level"] == "ok"
+
+
+def test_two_runs_in_one_log_and_no_log_are_refused(tmp_path: Path) -> None:
+    answer = gspo_lab("diagnose", public("logs/areal/stats_commit_hook.jsonl"))
+    assert answer.code == 2
+    assert "two runs in one log" in answer.err
+    (tmp_path / "x.csv").write_text("step,reward\n1,0.5\n")
+    answer = gspo_lab("diagnose", tmp_path)
+    assert answer.code == 2
+    assert "name its kind: --source" in answer.err
+
+
+def test_the_page_lists_every_signal_and_every_program_has_its_keys() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(), re.M)
+    assert set(SIGNALS) <= set(rows)
+    tables = key_tables()
+    for name, table in tables.items():
+        assert set(table) <= set(tables["any"]), name
+        assert set(table["record"]) <= set(tables["any"]["record"]), name
+
+
+def test_a_count_follows_from_unrounded_shares_alone() -> None:
+    assert consistent_count([0.0625, 0.71875]) == 32
+    assert consistent_count([0.12, 0.5]) is None
