@@ -54,7 +54,7 @@ app = typer.Typer(
         "GRPO or GSPO for your model? Train both under matched conditions and report a verdict with"
         " its uncertainty."
     ),
-    epilog="Start with:  gspo-lab run studies/quickstart.toml",
+    epilog="Start with:  gspo-lab init my_study",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -73,7 +73,13 @@ def _options(
 
 
 PANELS = {
-    "Run": {"plan": "plan", "run": "run", "replicate": "run", "eval": "evaluate"},
+    "Run": {
+        "init": "init",
+        "plan": "plan",
+        "run": "run",
+        "replicate": "run",
+        "eval": "evaluate",
+    },
     "Read": {"report": "run", "show": "read", "claims": "read", "diagnose": "diagnose"},
     "Verify": {"certify": "verify", "compare": "verify"},
     "Exchange": {"import": "exchange", "export": "exchange"},

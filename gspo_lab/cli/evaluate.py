@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,6 +31,7 @@ from gspo_lab.recording.runfolder import RunFolder
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from gspo_lab.cli.published_score import PublishedNumber
     from gspo_lab.recording.store import Evidence
     from gspo_lab.tasks.evaluation.benchmark_spec import Bench
     from gspo_lab.tasks.evaluation.evaluation_run import EvaluatedModel
@@ -40,6 +42,7 @@ EXAMPLES = {
         "gspo-lab eval --bench addition --run quickstart/gspo/s0",
         "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100",
         "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B",
+        "gspo-lab eval --bench aime24 --model Qwen/Qwen3-8B --published 47.4",
     )
 }
 
@@ -70,7 +73,10 @@ OF_SCORE = {"score": "mean", "low": "item_low", "high": "item_high"} | {
 def evaluate(
     bench: Annotated[
         list[str],
-        typer.Option(help="Benchmark or task. Its held-out problems are used. Repeatable."),
+        typer.Option(
+            help="Benchmark, task, or a study's own [[bench]]. Its held-out problems are used."
+            " Repeatable."
+        ),
     ],
     study: Annotated[
         str | None, typer.Option(help="Evaluate the runs of this study. Default: the latest.")
@@ -129,6 +135,14 @@ def evaluate(
     device: Annotated[
         str, typer.Option(help="Device that torch knows: auto, cpu, cuda, cuda:1.")
     ] = "auto",
+    published: Annotated[
+        float | None,
+        typer.Option(help="Compare the score with this published number, per cent or a share."),
+    ] = None,
+    published_answers: Annotated[
+        int | None,
+        typer.Option(help="With --published: its number of answers. Default: one a problem."),
+    ] = None,
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
@@ -138,6 +152,7 @@ def evaluate(
     Evaluates the first and last model of each run of a study, or one model, or a server. The same
     command resumes an interrupted evaluation.
     """
+    from gspo_lab.cli.published_score import PublishedNumber
     from gspo_lab.recording.store import ingest
     from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides
     from gspo_lab.tasks.evaluation.evaluated_models import model_subject, server_subject
@@ -152,6 +167,9 @@ def evaluate(
             "--raw-prompts is for --server: a model in this process gets the prompts of its"
             " training"
         )
+    if (published is None and published_answers is not None) or (published and len(bench) > 1):
+        raise LabError("--published and its --published-answers belong to one --bench")
+    number = None if published is None else PublishedNumber(published, published_answers)
     wish = BenchmarkOverrides(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     benches_of = partial(
         _benches, bench, copies=_copies(data or [], bench), unsafe=unsafe, wish=wish
@@ -173,7 +191,7 @@ def evaluate(
         subject = model_subject(runs, model, seed=seed, device=device)
         pairs = [(task, subject) for task in benches_of(chat=has_chat_template(model))]
     else:
-        study, pairs = _runs_and_benches(runs, study, run, benches_of, device)
+        study, pairs = _runs_and_benches(runs, study, run, bench, benches_of, device)
 
     _check_graders(pairs)
     missing = _ask_all(pairs, runs, "" if server is None else f"waiting for {server}")
@@ -181,7 +199,8 @@ def evaluate(
     benches = {bench.evaluation: bench for bench, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
     served = model if server is not None else None
-    graded = _show(runs, ids, benches, None if run or model else study, json, served)
+    compared_study = None if run or model else study
+    graded = _show(runs, ids, benches, compared_study, json, served, number)
     if missing or not graded:
         raise typer.Exit(Exit.INCOMPLETE)
 
@@ -212,27 +231,37 @@ def _benches(
     wish: Any,
     chat: bool = False,
     study_task: Any = None,
+    study_benches: Mapping[str, Any] = MappingProxyType({}),
     base: Path | None = None,
 ) -> "list[Bench]":
     """The benchmarks with the protocol of `wish`, for a `chat` model or not; `copies` are local
     files by benchmark.
 
-    `study_task` is the task of a study, which keeps its options.
+    `study_task` is the task of a study, which keeps its options. `study_benches` are its [[bench]]
+    tables by name, which keep their tasks and sampling.
     """
-    from gspo_lab.tasks import without_sandbox
+    from gspo_lab.tasks import KNOWN, without_sandbox
     from gspo_lab.tasks.evaluation.benchmark_spec import DATA, bench_of
     from gspo_lab.training.models.wording import worded
 
     out = []
-    for name in dict.fromkeys(names):
-        known = study_task.options if study_task is not None and study_task.name == name else {}
-        options = worded(name, known, chat=chat)
-        if name in copies:
+    for bench_name in dict.fromkeys(names):
+        name = bench_name
+        task = study_task
+        overrides = wish
+        if bench_name in study_benches and bench_name not in KNOWN:
+            table = study_benches[bench_name]
+            task = table.task or study_task
+            name = task.name
+            overrides = wish.with_defaults_of(table)
+        own_options = task.options if task is not None and task.name == name else {}
+        options = worded(name, own_options, chat=chat)
+        if bench_name in copies:
             # A user's task calls its file of problems `problems`.
-            options = {**options, "problems" if ":" in name else DATA: copies[name]}
+            options = {**options, "problems" if ":" in name else DATA: copies[bench_name]}
         if unsafe:
             options = without_sandbox(name, options)
-        out.append(bench_of(name, options, base or Path(), wish))
+        out.append(bench_of(name, options, base or Path(), overrides))
     return out
 
 
@@ -240,6 +269,7 @@ def _runs_and_benches(
     runs: Path,
     study: str | None,
     run: str | None,
+    asked: Sequence[str],
     benches_of: "Callable[..., list[Bench]]",
     device: str,
 ) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
@@ -260,13 +290,30 @@ def _runs_and_benches(
     chat = run_chats(folder)
     study_task = first.settings.task
     base = Path(first.base)
-    benches = benches_of(chat=chat, study_task=study_task, base=base)
+    study_benches = {table.name: table for table in first.settings.bench}
+    _check_names(asked, study_benches, name)
+    benches = benches_of(chat=chat, study_task=study_task, study_benches=study_benches, base=base)
     subjects = [
         subject
         for run_id in ids
         for subject in run_subjects(RunFolder(runs / run_id), device=device)
     ]
     return name, [(bench, subject) for bench in benches for subject in subjects]
+
+
+def _check_names(asked: Sequence[str], study_benches: Mapping[str, Any], study: str) -> None:
+    """LabError for a name that is neither a task's nor that of a [[bench]] of the study."""
+    from gspo_lab.tasks import KNOWN
+
+    for name in asked:
+        task = name.partition(":")[0].partition("-")[0]
+        if ":" in name or task in KNOWN or name in study_benches:
+            continue
+        near = nearest(name, [*study_benches, *KNOWN])
+        own = ", ".join(study_benches) or "none"
+        raise LabError(
+            f"--bench {name}: neither a task nor a [[bench]] of {study}{near}; {study} has {own}"
+        )
 
 
 def _check_graders(pairs: "Sequence[tuple[Bench, EvaluatedModel]]") -> None:
@@ -333,6 +380,7 @@ def _show(
     study: str | None,
     json: bool,
     served: str | None,
+    published: "PublishedNumber | None",
 ) -> bool:
     """Print the scores with their intervals, and for a study how its arms compare. `served`: the
     model of a server.
@@ -341,6 +389,7 @@ def _show(
     """
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.readings.answers import arms_apart
+    from gspo_lab.cli.published_score import sentence
 
     with evidence_of(runs) as evidence:
         rows = {}
@@ -349,6 +398,9 @@ def _show(
             known = {problem.id: rating(problem) for problem in bench.problems}
             difficulties = {problem: value for problem, value in known.items() if value is not None}
             rows[name] = scores(evidence, ids, name, difficulties)
+            if published is not None:
+                for row in rows[name]:
+                    row["published"] = published.compared(row, bench)
         source = Source(evidence, study or "")
         compared = {
             name: [
@@ -376,16 +428,29 @@ def _show(
         print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
-            readable = [_readable(row) for row in _with_shared_starts(rows[name])]
+            readable = [_readable(row) for row in rows[name]]
             print_table(
                 readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}"
             )
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
+            for row in rows[name] if published is not None else ():
+                typer.echo(f"{row['run_id']}, step {row['step']}: {sentence(row['published'])}")
+            if published is not None:
+                typer.echo(_published_protocol(rows[name][0]["published"]["differs"]))
     for name, bench in benches.items():
         for note in _notes(rows[name], served, sampled=bench.sampling.temperature > 0):
             warn(f"{name}: {note}")
     return not any(row["errors"] for name in benches for row in rows[name])
+
+
+def _published_protocol(differs: Mapping[str, str]) -> str:
+    """What may differ between an evaluation and that of a published number."""
+    settings = ", ".join(f"{name} {values}" for name, values in differs.items())
+    return (
+        f"Unlike the benchmark's usual settings: {settings or 'nothing'}. Not known of the"
+        " published number: its settings, prompt and grader."
+    )
 
 
 def rated(
@@ -450,30 +515,6 @@ def scores(
             }
         out.append(row)
     return out
-
-
-def _with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, with one row for a starting model that several runs share: the same weights, the
-    same numbers.
-    """
-    alike: dict[Any, list[dict[str, Any]]] = {}
-    for row in rows:
-        numbers = tuple(
-            row[key]
-            for key in ("answers", "score", "low", "high", "pass_at_k", "truncated", "errors")
-        )
-        start = (
-            (row["weights"], numbers)
-            if row["step"] == 0 and row["weights"]
-            else (row["run_id"], row["step"])
-        )
-        alike.setdefault(start, []).append(row)
-    for group in alike.values():
-        if len(group) > 1:  # s/grpo/s0, s/gspo/s0 -> s/grpo+gspo/s0
-            parts = zip(*(row["run_id"].split("/") for row in group), strict=True)
-            name = "/".join("+".join(dict.fromkeys(names)) for names in parts)
-            group[0] = {**group[0], "run_id": f"{name} (shared start)"}
-    return [group[0] for group in alike.values()]
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

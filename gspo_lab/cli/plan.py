@@ -250,7 +250,9 @@ def _pilot_study(load: "Callable[..., Study]", task: str) -> "Study":
 
     A relative path starts in the working directory.
     """
-    subject: Path = load.keywords["study_file"]  # type: ignore[attr-defined]
+    from gspo_lab.study.load import study_file
+
+    subject = study_file(load.keywords["study_file"])  # type: ignore[attr-defined]
     if subject.suffix == ".toml":
         return load()
     file, colon, function = task.rpartition(":")

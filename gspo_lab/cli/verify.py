@@ -1,4 +1,4 @@
-"""`certify` and `compare`: checks of records and of the rule; the first difference of two runs."""
+"""`certify` and `compare`: checks of records and of the rule; two runs, or the logs of arms."""
 
 from pathlib import Path
 from random import Random, SystemRandom
@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.output import print_either
+from gspo_lab.cli.output import print_either, print_lines
 from gspo_lab.cli.shared_options import (
+    REPORTS,
     RUNS,
     Json,
+    OutputDir,
     Runs,
     UnsafeNoSandbox,
     evidence_of,
     run_named,
     study_named,
 )
+from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -31,6 +34,8 @@ EXAMPLES = {
     "compare": (
         "gspo-lab compare quickstart/grpo/s0 quickstart/gspo/s0",
         "gspo-lab compare a/gspo/s0 b/gspo/s0 --json",
+        "gspo-lab compare grpo=out/grpo-s0 gspo=out/gspo-s0",
+        "gspo-lab compare 'grpo=out/grpo-s{seed}' 'gspo=out/gspo-s{seed}' --score-metric eval/acc",
     ),
 }
 
@@ -108,32 +113,115 @@ def graded_again(
 
 
 def compare(
-    run_a: Annotated[
-        str,
+    named: Annotated[
+        list[str],
         typer.Argument(
-            metavar="RUN", help="A run, for example quickstart/grpo/s0.", show_default=False
+            metavar="RUN RUN | ARM=LOG...",
+            help=(
+                "Two runs, for example quickstart/grpo/s0. Or logs by arm: grpo=LOG... gspo=LOG..."
+            ),
+            show_default=False,
         ),
     ],
-    run_b: Annotated[
-        str, typer.Argument(metavar="RUN", help="Another run, of any study.", show_default=False)
-    ],
+    source: Annotated[
+        str | None, typer.Option(help="Of logs: their kind, as of import. Default: recognised.")
+    ] = None,
+    logged_by: Annotated[
+        str | None, typer.Option(help="Of logs: the program whose metric names they use.")
+    ] = None,
+    score_metric: Annotated[
+        str | None, typer.Option(help="Of logs: the metric that is the score. Default: the usual.")
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Of logs: the study. Default: ARM-vs-ARM.")
+    ] = None,
+    output_dir: OutputDir = REPORTS,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Show the first difference between two runs.
+    """Compare two runs, or the logs of two arms.
 
-    Causes come first: settings, code, packages, device, numerics, weights, tokenizer and grader.
-    Effects follow in time: benchmark answers, prompts, responses, log-probs, rewards and updates.
+    Of two runs it shows the first difference. Causes come first: settings, code, packages, device,
+    numerics, weights, tokenizer and grader. Effects follow in time: answers, prompts, responses,
+    log-probs, rewards, updates. Logs (`grpo=LOG... gspo=LOG...`) are imported and reported. A
+    path's {seed} pairs the runs of the arms; without it their order does.
     """
+    if any("=" in name for name in named):
+        scores = {score_metric: score_metric} if score_metric else {}
+        _compare_logs(named, study, source, logged_by, scores, output_dir, json=json, runs=runs)
+        return
+    if len(named) != 2:
+        raise LabError("compare: two runs, or the logs of arms: grpo=LOG... gspo=LOG...")
     from gspo_lab.analysis.matching.first_difference import first_difference
     from gspo_lab.analysis.matching.first_difference import lines as difference_lines
 
     with evidence_of(runs) as evidence:
-        run_a = run_named(evidence, run_a)
-        run_b = run_named(evidence, run_b)
+        run_a = run_named(evidence, named[0])
+        run_b = run_named(evidence, named[1])
         difference = first_difference(evidence, run_a, run_b)
     print_either(
         json,
         None if difference is None else difference.to_json(),
         difference_lines(difference, run_a, run_b),
     )
+
+
+SOUGHT = 0.05
+PAIR_SD = 0.072
+"""The spread of a pair's difference in docs/results/moe_stability.md, over 54 seeds."""
+
+
+def _compare_logs(
+    words: list[str],
+    study: str | None,
+    source: str | None,
+    logged_by: str | None,
+    scores: dict[str, str],
+    output_dir: Path,
+    *,
+    json: bool,
+    runs: Path,
+) -> None:
+    """Import logs into a study of their own, replacing an earlier comparison, and report it."""
+    from gspo_lab.analysis.diagnosis.log import guess_source
+    from gspo_lab.analysis.readings import Source
+    from gspo_lab.analysis.stats.power import seeds_needed
+    from gspo_lab.exchange.importers.build_declaration import existing_import
+    from gspo_lab.exchange.importers.compared_logs import import_compared, logs_by_arm
+    from gspo_lab.report import render, write
+    from gspo_lab.running.conduct.study_lock import archive
+
+    logs = logs_by_arm(words)
+    name = study or "-vs-".join(logs)
+    earlier = existing_import(runs, name)
+    archived = archive(runs / name, runs, name) if earlier.arms else None
+    try:
+        imported = import_compared(
+            runs,
+            name,
+            logs,
+            lambda log: source or guess_source(log),
+            logged_by=logged_by,
+            scores=scores,
+        )
+    except BaseException:
+        if archived is not None:
+            archived.rename(runs / name)
+        raise
+    with evidence_of(runs) as evidence:
+        rendered = render([Source(evidence, name, name)])
+    page = write(rendered, output_dir)[0]
+    if json:
+        typer.echo(rendered.json, nl=False)
+        return
+    print_lines([f"note: {note}" for note in imported.notes], err=True)
+    print_lines([*rendered.lines])
+    if len(imported.runs) == len(logs):
+        count = seeds_needed(PAIR_SD, SOUGHT)
+        print_lines(
+            [
+                f"one run each: no verdict; {count} seeds would find .05 if pairs spread as in"
+                f" docs/results/moe_stability.md (sd {PAIR_SD:g})"
+            ]
+        )
+    print_lines([f"report: {page}"])

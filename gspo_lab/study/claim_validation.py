@@ -46,7 +46,9 @@ def claim_names() -> tuple[str, ...]:
     ones.
     """
     tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in library_files()]
-    names = {name for entries in tables for name in (*entries, *entries.get("untested", ()))}
+    names: set[str] = set()
+    for entries in tables:
+        names.update(entries, entries.get("untested", ()))
     return tuple(sorted(names - {"counter", "untested"}))
 
 
@@ -56,11 +58,9 @@ def broken_claims(
     """One line per mistake in the claims of a study with these arms and benchmarks."""
     names = [claim.name for claim in claims]
     out = [f"claim.{name}: declared twice" for name in sorted(set(names)) if names.count(name) > 1]
-    return out + [
-        f"claim.{claim.name}{line}"
-        for claim in claims
-        for line in _mistakes(claim, list(arms), benches)
-    ]
+    for claim in claims:
+        out += [f"claim.{claim.name}{line}" for line in _mistakes(claim, list(arms), benches)]
+    return out
 
 
 def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> Iterator[str]:
@@ -73,8 +73,8 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
                 f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has"
                 f" {', '.join(arms)}"
             )
-    known = claim_names()
-    if claim.metric is not None and claim.name not in known:
+    library = claim_names()
+    if claim.metric is not None and claim.name not in library:
         yield from _in_place(claim, claim.metric, benches)
     elif claim.metric is not None:
         yield (
@@ -83,9 +83,9 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
         )
     elif stray := [key for key in IN_PLACE if getattr(claim, key) is not None]:
         yield f".{stray[0]}: belongs to a claim written in place, which names a metric too"
-    elif claim.name not in known:
-        short = [name for name in known if name.partition("-")[0] == claim.name]
-        hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, known)
+    elif claim.name not in library:
+        short = [name for name in library if name.partition("-")[0] == claim.name]
+        hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, library)
         yield (
             f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"
         )
@@ -107,14 +107,14 @@ def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterato
     of_updates = numbers(UpdateRecord)
     of_steps = numbers(StepRecord)
     kinds = {OVER_UPDATES: of_updates, OVER_STEPS: of_steps, OF_BENCHMARKS: benches}
-    own = next((statistics for statistics, metrics in kinds.items() if metric in metrics), None)
-    if own is None:
+    fitting = next((names for names, metrics in kinds.items() if metric in metrics), None)
+    if fitting is None:
         hint = nearest(metric, [*of_updates, *of_steps, *benches])
         yield f".metric: no metric or benchmark '{metric}'{hint}; docs/reference/metrics.md"
-    elif claim.statistic is not None and claim.statistic not in (*own, *OF_ALL):
+    elif claim.statistic is not None and claim.statistic not in (*fitting, *OF_ALL):
         yield (
             f".statistic: '{claim.statistic}' does not fit {metric}; use one of"
-            f" {', '.join((*own, *OF_ALL))}"
+            f" {', '.join((*fitting, *OF_ALL))}"
         )
 
 

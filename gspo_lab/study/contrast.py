@@ -34,9 +34,10 @@ def broken_contrast(
             "verdict.names: two different names for the sides of verdict.contrast; declare both"
             " keys, or neither"
         ]
-    if taken := [name for name in names or () if name in declared]:
+    if arm_twins := [name for name in names or () if name in declared]:
         return [
-            f"verdict.names: '{taken[0]}' is an arm; give the contrast's sides names of their own"
+            f"verdict.names: '{arm_twins[0]}' is an arm; give the contrast's sides names of their"
+            " own"
         ]
     if weights is None:
         return []
@@ -71,10 +72,10 @@ def broken_contrast(
         keys for keys, levels in compared if not _balanced(list(weights.values()), levels)
     ]
     if len(unbalanced) > 1:
-        named = " and ".join(f"'{keys[0]}'" for keys in unbalanced)
+        factor_names = " and ".join(f"'{keys[0]}'" for keys in unbalanced)
         return [
-            f"{key}: unbalanced, it compares {named} at once; weight every value of one of them to"
-            " a sum of 0"
+            f"{key}: unbalanced, it compares {factor_names} at once; weight every value of one of"
+            " them to a sum of 0"
         ]
     return []
 
@@ -132,8 +133,8 @@ def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, flo
     sum to 1.
     """
     size = sum(weight for weight in weights.values() if weight > 0)
-    first = {arm: -weight / size for arm, weight in weights.items() if weight < 0}
-    return first, {arm: weight / size for arm, weight in weights.items() if weight > 0}
+    negative = {arm: -weight / size for arm, weight in weights.items() if weight < 0}
+    return negative, {arm: weight / size for arm, weight in weights.items() if weight > 0}
 
 
 def side_names(verdict: VerdictTable) -> tuple[str, str]:
@@ -148,11 +149,10 @@ def squared_weights(weights: Mapping[str, float] | None) -> float:
     """The variance of a contrast of independent arms, in units of one arm's variance; 2 for a pair
     (None).
     """
-    return (
-        2.0
-        if weights is None
-        else sum(weight**2 for side in sides(weights) for weight in side.values())
-    )
+    if weights is None:
+        return 2.0
+    negative, positive = sides(weights)
+    return sum(weight**2 for weight in (*negative.values(), *positive.values()))
 
 
 def formula(side: Mapping[str, float]) -> str:

@@ -60,7 +60,7 @@ class Arm:
     resolved.
 
     In a sweep `of` names the arm without its swept value, and `dose` is that value. Of an imported
-    arm only the dotted settings in `known` were recorded; None: all are known.
+    arm only the dotted settings in `recorded_keys` were recorded; None: all are known.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Arm:
     settings: Settings
     of: str | None = None
     dose: float | None = None
-    known: frozenset[str] | None = None
+    recorded_keys: frozenset[str] | None = None
 
     @cached_property
     def resolved(self) -> dict[str, Any]:
@@ -77,8 +77,8 @@ class Arm:
         """
         return (
             self.settings.model_dump(mode="json")
-            if self.known is None
-            else known_part(self.settings, self.known)
+            if self.recorded_keys is None
+            else known_part(self.settings, self.recorded_keys)
         )
 
     def stating(self, values: Mapping[str, Any]) -> "Arm":
@@ -369,38 +369,38 @@ def _plain_arm(
     the known ones.
     """
     if recorded is None:
-        return {**data, "name": name, "known": None}
+        return {**data, "name": name, "recorded_keys": None}
     return {
         **data,
         "name": name,
         "settings": completed(data["settings"]),
-        "known": [*recorded, *data["declared"]],
+        "recorded_keys": [*recorded, *data["declared"]],
     }
 
 
-def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _not_grown(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Iterator[str]:
     """The changes from one declaration of a study to a later one that are not growth."""
     for key, unit in (("seeds", "seeds"), ("added", "added seeds"), ("arms", "arms")):
         if removed := [
-            str(value) for value in before.get(key, ()) if value not in after.get(key, ())
+            str(value) for value in earlier.get(key, ()) if value not in later.get(key, ())
         ]:
             yield f"{unit} taken away: {', '.join(removed)}"
     try:
         claims = [
             list(map(ClaimTable.model_validate, version.get("claims", ())))
-            for version in (before, after)
+            for version in (earlier, later)
         ]
         rules = [
             VerdictTable.model_validate(version["verdict"]).model_dump()
-            for version in (before, after)
+            for version in (earlier, later)
         ]
     except (KeyError, TypeError, ValidationError):
         yield "an earlier declaration that holds no verdict or claims"
         return
     if claims[0] != claims[1]:
         yield "other claims"
-    names = before["verdict"].get("names")
-    if names is not None and names != after["verdict"].get("names"):
+    names = earlier["verdict"].get("names")
+    if names is not None and names != later["verdict"].get("names"):
         yield f"other names of the contrast's sides than {' and '.join(map(str, names))}"
     if rules[0] != rules[1]:
         yield "another rule of the verdict"
@@ -444,12 +444,14 @@ def identity(declared: Declaration) -> str:
     return digest(_content(declared))
 
 
-def same_content(first: Declaration, second: Declaration) -> bool:
+def same_content(declaration: Declaration, other: Declaration) -> bool:
     """Whether two studies are the same by content; False for imported ones, whose logs never record
     all settings.
     """
     return (
-        first.recorded is None and second.recorded is None and identity(first) == identity(second)
+        declaration.recorded is None
+        and other.recorded is None
+        and identity(declaration) == identity(other)
     )
 
 
@@ -461,21 +463,19 @@ def _content(declared: Declaration) -> dict[str, Any]:
         "primary": declared.primary,
     }
     sweep = None if declared.sweep is None else declared.sweep.to_json()
-    arms = {
-        f"arm.{name}.{key}": value
-        for name, arm in declared.arms.items()
-        for key, value in _counted(arm)
-    }
-    return {**arms, **flat(verdict, "verdict"), **flat(sweep, "sweep")}
+    content = {**flat(verdict, "verdict"), **flat(sweep, "sweep")}
+    for name, arm in declared.arms.items():
+        content |= {f"arm.{name}.{key}": value for key, value in _counted(arm)}
+    return content
 
 
-def differences(first: Declaration, second: Declaration) -> list[str]:
+def differences(declaration: Declaration, other: Declaration) -> list[str]:
     """The keys in which the contents of two studies differ; a key that differs in every arm is
     named once.
     """
-    keys = differing(_content(first), _content(second))
-    arms = first.arms.keys() | second.arms.keys()
-    if first.arms.keys() != second.arms.keys():
+    keys = differing(_content(declaration), _content(other))
+    arms = declaration.arms.keys() | other.arms.keys()
+    if declaration.arms.keys() != other.arms.keys():
         return ["arms", *(key for key in keys if not key.startswith("arm."))]
     bare = {
         key: key.split(".", 2)[2] if key.startswith("arm.") and "@" not in key else key

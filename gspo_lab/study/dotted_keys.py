@@ -30,9 +30,11 @@ def flat(data: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+def differing(settings: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The keys whose values differ; None and an absent key are the same."""
-    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
+    return sorted(
+        key for key in settings.keys() | other.keys() if settings.get(key) != other.get(key)
+    )
 
 
 def under(key: str, names: Iterable[str]) -> bool:
@@ -40,10 +42,10 @@ def under(key: str, names: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def alike_but(first: Mapping[str, Any], second: Mapping[str, Any], names: Iterable[str]) -> bool:
+def alike_but(settings: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Whether two nested settings differ only in the keys or tables `names`."""
     allowed = tuple(names)
-    return all(under(key, allowed) for key in differing(flat(first), flat(second)))
+    return all(under(key, allowed) for key in differing(flat(settings), flat(other)))
 
 
 def set_dotted(table: dict[str, Any], key: str, value: Any) -> None:

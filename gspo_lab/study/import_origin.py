@@ -76,27 +76,29 @@ ABSENT = "not recorded"
 """Shown in place of an unknown value."""
 
 
-def known_part(settings: Settings, known: Collection[str]) -> dict[str, Any]:
+def known_part(settings: Settings, keys: Collection[str]) -> dict[str, Any]:
     """The settings under these dotted keys as nested plain data, with the benchmarks' names and
     sizes.
     """
     out: dict[str, Any] = {}
     for key, value in flat(settings.model_dump(mode="json", exclude={"bench"})).items():
-        if under(key, known):
+        if under(key, keys):
             set_dotted(out, key, value)
     benches = [{"name": bench.name, "problems": bench.problems} for bench in settings.bench]
-    named = [{key: value for key, value in bench.items() if value is not None} for bench in benches]
-    return {**out, **({"bench": named} if named else {})}
+    benches_without_none = [
+        {key: value for key, value in bench.items() if value is not None} for bench in benches
+    ]
+    return {**out, **({"bench": benches_without_none} if benches_without_none else {})}
 
 
-def filled(known: Mapping[str, Any]) -> Settings:
+def filled(stored: Mapping[str, Any]) -> Settings:
     """These settings, nested plain data, over defaults. ValidationError for data that are none."""
-    return Settings.model_validate(completed(known))
+    return Settings.model_validate(completed(stored))
 
 
-def completed(known: Mapping[str, Any]) -> dict[str, Any]:
+def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The same as plain data, with the keys that have no default."""
-    out = {"model": ABSENT, "task": {}, **known}
+    out = {"model": ABSENT, "task": {}, **stored}
     return out | (
         {"task": {"name": ABSENT, **out["task"]}} if isinstance(out["task"], Mapping) else {}
     )

@@ -108,16 +108,14 @@ class ModelFacts:
     grader_failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def lints(study: Study, known: ModelFacts | None = None) -> list[Finding]:
+def lints(study: Study, facts: ModelFacts | None = None) -> list[Finding]:
     """All findings, errors first. An error that the study waives is a warning."""
-    known = known or ModelFacts()
-    lines = [
-        (name, f"arm.{arm.name}: {message}")
-        for lint in OF_ARMS
-        for arm in study.arms.values()
-        for name, message in lint(arm, known)
-    ]
-    lines += [line for lint in OF_STUDIES for line in lint(study, known)]
+    facts = facts or ModelFacts()
+    lines: list[tuple[str, str]] = []
+    for lint, arm in product(OF_ARMS, study.arms.values()):
+        lines += [(name, f"arm.{arm.name}: {message}") for name, message in lint(arm, facts)]
+    for study_lint in OF_STUDIES:
+        lines += study_lint(study, facts)
     errors = []
     warnings = []
     for name, message in lines:
@@ -129,7 +127,7 @@ def lints(study: Study, known: ModelFacts | None = None) -> list[Finding]:
     return errors + warnings
 
 
-def _range(arm: Arm, known: ModelFacts) -> Lines:
+def _range(arm: Arm, facts: ModelFacts) -> Lines:
     """A fixed clip range of the wrong size for the arm's ratio."""
     objective = arm.settings.objective
     if objective.clip != "fixed" or not _clips(arm):
@@ -151,7 +149,7 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
                 " token ratio's); give a smaller clip_low and clip_high, or clip = 'calibrated'"
             ),
         )
-    limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
+    limit = arm.settings.rollout.max_tokens or facts.max_tokens.get(arm.name)
     predicted = 0.0 if limit is None else saturated_share(low, high, limit)
     if predicted > SATURATED:
         yield (
@@ -165,19 +163,25 @@ def _range(arm: Arm, known: ModelFacts) -> Lines:
         )
 
 
-def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
+def _aggregation(arm: Arm, facts: ModelFacts) -> Lines:
     objective = arm.settings.objective
-    how = objective.aggregation
+    aggregation = objective.aggregation
     constant = objective.aggregation_constant
     words = set(re.split(r"[-_.]", arm.name.lower()))
-    if how in ("token-mean", "constant") and _clips(arm):
+    if aggregation in ("token-mean", "constant") and _clips(arm):
         if not _token(arm):
-            yield "aggregation-label", f"a sequence ratio with aggregation = '{how}' is not GSPO"
+            yield (
+                "aggregation-label",
+                f"a sequence ratio with aggregation = '{aggregation}' is not GSPO",
+            )
         elif "grpo" in words and not words & OTHER_NAMES:
             name = "name the arm for what it is (dapo, dr-grpo, grpo-token-mean)"
-            yield "aggregation-label", f"aggregation = '{how}' is not the paper's GRPO; {name}"
-    limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
-    if how == "constant" and limit is not None and constant != limit:
+            yield (
+                "aggregation-label",
+                f"aggregation = '{aggregation}' is not the paper's GRPO; {name}",
+            )
+    limit = arm.settings.rollout.max_tokens or facts.max_tokens.get(arm.name)
+    if aggregation == "constant" and limit is not None and constant != limit:
         yield (
             "aggregation-constant",
             (
@@ -188,7 +192,7 @@ def _aggregation(arm: Arm, known: ModelFacts) -> Lines:
         )
 
 
-def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
+def _other_settings(arm: Arm, facts: ModelFacts) -> Lines:
     settings = arm.settings
     objective = settings.objective
     rollout = settings.rollout
@@ -198,7 +202,7 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
             "kl-not-zero",
             f"kl_coef = {objective.kl_coef:g}, but the paper's comparison has no KL term",
         )
-    if settings.routing_replay != "none" and known.moe.get(settings.model) is False:
+    if settings.routing_replay != "none" and facts.moe.get(settings.model) is False:
         yield (
             "replay-on-dense",
             f"routing_replay on {settings.model}, a dense model: nothing is routed",
@@ -223,8 +227,8 @@ def _other_settings(arm: Arm, known: ModelFacts) -> Lines:
         yield "no-warmup", f"no warm-up of the learning rate in {steps}"
 
 
-def _replay(study: Study, known: ModelFacts) -> Lines:
-    routed = [arm for arm in study.arms.values() if known.moe.get(arm.settings.model)]
+def _replay(study: Study, facts: ModelFacts) -> Lines:
+    routed = [arm for arm in study.arms.values() if facts.moe.get(arm.settings.model)]
     if routed and not any(
         "routing_replay" in {*arm.declared, *arm.settings.model_fields_set} for arm in routed
     ):
@@ -241,17 +245,17 @@ def _replay(study: Study, known: ModelFacts) -> Lines:
         )
 
 
-def _unread(study: Study, known: ModelFacts) -> Lines:
+def _unread(study: Study, facts: ModelFacts) -> Lines:
     """Values in the file that have no effect: in an arm's table, or shared and without effect in
     every arm.
     """
     lines: dict[str, list[str]] = {}
     for arm in study.arms.values():
         for key, value in _written(arm).items():
-            stated = under(key, arm.declared)
+            declared = under(key, arm.declared)
             why = unread(key, arm.settings)
             if why and (
-                stated or all(unread(key, sibling.settings) for sibling in study.arms.values())
+                declared or all(unread(key, sibling.settings) for sibling in study.arms.values())
             ):
                 lines.setdefault(
                     f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []
@@ -271,7 +275,7 @@ def _written(arm: Arm) -> dict[str, Any]:
     return {key: value for key, value in flat(arm.resolved).items() if value != usual.get(key)}
 
 
-def _one_arm_only(study: Study, known: ModelFacts) -> Lines:
+def _one_arm_only(study: Study, facts: ModelFacts) -> Lines:
     """A setting that differs between the two rules in all arms is confounded with the rule.
 
     Only presets of the two papers count: another paper's preset is compared as a whole.
@@ -292,28 +296,26 @@ def _one_arm_only(study: Study, known: ModelFacts) -> Lines:
     values = {arm.name: flat(arm.resolved) for arm in paper}
     for name, key in compared.items():
         if pairs and all(values[a.name].get(key) != values[b.name].get(key) for a, b in pairs):
-            shown = ", ".join(
+            values_text = ", ".join(
                 f"{arm.name}: {_shown(values[arm.name].get(key))}" for arm in pairs[0]
             )
             yield (
                 name,
                 (
                     "every token-level arm differs from every sequence-level arm in"
-                    f" {key.removeprefix('objective.')} ({shown}): the rules cannot be told apart"
-                    " from it"
+                    f" {key.removeprefix('objective.')} ({values_text}): the rules cannot be told"
+                    " apart from it"
                 ),
             )
 
 
-def _seeds(study: Study, known: ModelFacts) -> Lines:
+def _seeds(study: Study, facts: ModelFacts) -> Lines:
     n = len(study.seeds)
     if n < 3:
+        seeds = "1 seed" if n == 1 else f"{n} seeds"
         yield (
             "too-few-seeds",
-            (
-                f"{n} seed{'s' if n > 1 else ''}: no interval and no verdict; 3 are needed, 5 are"
-                " better"
-            ),
+            f"{seeds}: no interval and no verdict; 3 are needed, 5 are better",
         )
     elif n in DETECTABLE:
         yield (
@@ -332,7 +334,7 @@ def _seeds(study: Study, known: ModelFacts) -> Lines:
         yield "sweep-one-start", f"warm_start: {limit}; set per_seed = true"
 
 
-def _benchmarks(study: Study, known: ModelFacts) -> Lines:
+def _benchmarks(study: Study, facts: ModelFacts) -> Lines:
     settings = next(iter(study.arms.values())).settings
     primary = study.primary
     if primary is None:
@@ -353,7 +355,7 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
         ):
             often = f"{bench.name} is evaluated {evaluations} times; use 10"
             yield "coarse-eval", f"C14-more-efficient reads a time to threshold, and {often}"
-        problems = known.problems.get(bench.name, bench.problems)
+        problems = facts.problems.get(bench.name, bench.problems)
         if problems is None:
             continue
         samples = bench.decisive_samples or bench.samples
@@ -378,8 +380,8 @@ def _benchmarks(study: Study, known: ModelFacts) -> Lines:
                 )
 
 
-def _around(study: Study, known: ModelFacts) -> Lines:
-    for task, failure in known.grader_failures.items():
+def _around(study: Study, facts: ModelFacts) -> Lines:
+    for task, failure in facts.grader_failures.items():
         yield "grader-fails", f"task '{task}': its grader fails: {failure}"
 
 

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +67,8 @@ def load_study(
     path = study_file(path)
     raw = parsed(path)
     file_seeds = _seeds(raw.get("seeds", 3), [])
-    for override in overrides:
-        set_override(raw, override)
-    if steps is not None:
-        raw["steps"] = steps
+    _override(raw, overrides, steps, seeds)
     problems: list[str] = []
-    if isinstance(seeds, int):
-        raw["seeds"] = _first_seeds(raw, seeds)
-    elif seeds is not None:
-        raw["seeds"] = list(seeds)
     mirror = _mirror(raw, problems)
     base, tables = split(raw, problems)
     verdict = validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
@@ -91,22 +84,16 @@ def load_study(
     tune = read_tune(choices, study_arms, declared_seeds, verdict, problems)
     if tune is not None:
         study_arms = {name: arm.stating(tune.values(name)) for name, arm in study_arms.items()}
-        problems += [
-            f"tune: {why}" for why, table in {SWEPT: sweep, PART: arms}.items() if table is not None
-        ]
+        if sweep is not None:
+            problems.append(f"tune: {SWEPT}")
+        if arms is not None:
+            problems.append(f"tune: {PART}")
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
-    named = list(tables if sweep is None else study_arms)
+    claimable = list(tables if sweep is None else study_arms)
     if arms is not None:
-        has = f"this study has {', '.join(tables)}"
-        problems += [
-            f"--arms: no arm '{arm}'{nearest(arm, tables)}; {has}"
-            for arm in arms
-            if arm not in tables
-        ]
-        problems += [] if arms else ["--arms: names no arm"]
-        study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
+        study_arms = _chosen_arms(study_arms, arms, tables, problems)
     command = command_of(path, overrides, seeds, steps, arms, name)
     name = path.stem if name is None else name
     if not fits_as_name(name):
@@ -115,22 +102,14 @@ def load_study(
         )
     if not problems:
         problems += broken_rules(study_arms, verdict, tables, raw.get("compares_engines", False))
-        problems += broken_looks(verdict.looks, len(declared_seeds))
-        problems += broken_contrast(verdict, study_arms, tables, sweep is not None)
-        problems += broken_order(verdict, study_arms, tables, sweep is not None)
+        problems += _broken_verdict(verdict, study_arms, tables, sweep, len(declared_seeds))
         problems += broken_question(verdict, [claim.name for claim in claims])
-        problems += broken_over(verdict, sweep, len(declared_seeds))
-        if sweep is not None and verdict.looks:
-            problems.append(
-                "verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave"
-                " it out"
-            )
-        problems += broken_claims(claims, named, [bench["name"] for bench in base.get("bench", [])])
-    if problems:
-        raise LabError(
-            f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}",
-            details=tuple(problems),
+        problems += broken_claims(
+            claims, claimable, [bench["name"] for bench in base.get("bench", [])]
         )
+    if problems:
+        mistakes = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        raise LabError(f"{path}: {mistakes}", details=tuple(problems))
     return Study(
         name=name,
         path=path,
@@ -151,6 +130,63 @@ def load_study(
     )
 
 
+def _override(
+    raw: dict[str, Any],
+    overrides: Sequence[str],
+    steps: int | None,
+    seeds: int | Sequence[int] | None,
+) -> None:
+    """Apply `--set`, `--steps` and `--seeds` to a study's tables."""
+    for override in overrides:
+        set_override(raw, override)
+    if steps is not None:
+        raw["steps"] = steps
+    if isinstance(seeds, int):
+        raw["seeds"] = _first_seeds(raw, seeds)
+    elif seeds is not None:
+        raw["seeds"] = list(seeds)
+
+
+def _chosen_arms(
+    study_arms: Mapping[str, Arm],
+    names: Sequence[str],
+    tables: Mapping[str, Any],
+    problems: list[str],
+) -> dict[str, Arm]:
+    """The arms that `--arms` names, of a sweep at every dose; mistakes go to `problems`."""
+    if not names:
+        problems.append("--arms: names no arm")
+    for name in names:
+        if name not in tables:
+            problems.append(
+                f"--arms: no arm '{name}'{nearest(name, tables)}; this study has"
+                f" {', '.join(tables)}"
+            )
+    return {key: arm for key, arm in study_arms.items() if (arm.of or key) in names}
+
+
+def _broken_verdict(
+    verdict: VerdictTable,
+    arms: Mapping[str, Arm],
+    tables: Mapping[str, Any],
+    sweep: Sweep | None,
+    seeds: int,
+) -> list[str]:
+    """The mistakes of `[verdict]` in a study of these arms and so many seeds."""
+    problems = [
+        *broken_looks(verdict.looks, seeds),
+        *broken_contrast(verdict, arms, tables, sweep is not None),
+        *broken_order(verdict, arms, tables, sweep is not None),
+        *broken_over(verdict, sweep, seeds),
+    ]
+    if sweep is not None and verdict.looks:
+        problems.append(
+            "verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave"
+            " it out"
+        )
+    return problems
+
+
 def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
     """Take `mirror` out of the table `[record]`, whose remaining keys belong to each run."""
     record = raw.get("record")
@@ -162,11 +198,15 @@ def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
 
 
 def study_file(path: Path) -> Path:
-    """The file of a study that is named by its path, or by its name here or in studies/."""
-    if path.suffix == "" and not path.is_file():
-        for candidate in (path.with_suffix(".toml"), Path("studies") / f"{path.name}.toml"):
-            if candidate.is_file():
-                return candidate
+    """The file of a study that is named by its path, by its name here or in studies/, or by the
+    folder that `gspo-lab init` wrote.
+    """
+    if path.suffix == ".toml" or path.is_file():
+        return path
+    file = f"{path.name}.toml"
+    for candidate in (path.with_name(file), Path("studies") / file, path / file):
+        if candidate.is_file():
+            return candidate
     return path
 
 
@@ -186,9 +226,9 @@ def _first_seeds(raw: dict[str, Any], count: int) -> list[int]:
 def parsed(path: Path) -> dict[str, Any]:
     """The tables of a TOML file. LabError where the file is missing or not TOML."""
     if not path.is_file():
-        beside = sorted(p.stem for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
-        raise LabError(f"no study file {path}{nearest(path.stem, beside)}{known}")
+        studies = sorted(p.stem for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        listing = f"; {path.parent}/ has {', '.join(studies)}" if studies else ""
+        raise LabError(f"no study file {path}{nearest(path.stem, studies)}{listing}")
     try:
         content = tomllib.loads(_text(path))
     except ValueError as error:  # of syntax, of encoding, of numbers with thousands of digits
@@ -197,7 +237,8 @@ def parsed(path: Path) -> dict[str, Any]:
         raise LabError(f"{path}: not valid TOML: too deeply nested") from None
     within: list[Any] = [content]
     for _ in range(DEEPEST):
-        within = [value for table in within if isinstance(table, dict) for value in table.values()]
+        tables = [table for table in within if isinstance(table, dict)]
+        within = list(chain.from_iterable(table.values() for table in tables))
     if within:
         raise LabError(
             f"{path}: tables within tables, more than {DEEPEST} deep; no study has more than a few"
@@ -219,13 +260,13 @@ def split(
     raw: Mapping[str, Any], problems: list[str]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The settings that all arms share, and the arms' own tables."""
-    known = (*BASE_KEYS, *STUDY_KEYS)
+    keys = (*BASE_KEYS, *STUDY_KEYS)
     for key in raw:
-        if key not in known:
+        if key not in keys:
             hint = (
                 " (it belongs under [objective] or an arm)"
                 if key in OBJECTIVE_KEYS
-                else nearest(key, known)
+                else nearest(key, keys)
             )
             problems.append(f"{key}: unknown key{hint}")
     base = {key: value for key, value in raw.items() if key in BASE_KEYS}
@@ -256,14 +297,14 @@ def resolved_arms(
         shared = {}
     # Validate the shared part alone first, so that its mistakes are reported once and not once per
     # arm.
-    before = len(problems)
+    count = len(problems)
     validated(
         Settings,
         {**base, "objective": _objective(shared, {}, "objective.preset", problems)},
         "",
         problems,
     )
-    reported = {line.removeprefix("objective.") for line in problems[before:]}
+    reported = {line.removeprefix("objective.") for line in problems[count:]}
     out: dict[str, Arm] = {}
     folders: dict[str, str] = {}
     for name, table in tables.items():
@@ -296,28 +337,7 @@ def _arm(
             f"{where}: this table changes nothing; say what the arm does, e.g. objective = 'gspo'"
         )
         return None
-    merged = dict(base)
-    objective: dict[str, Any] = {}
-    known = ("objective", *OBJECTIVE_KEYS, *ARM_KEYS)
-    for key, value in table.items():
-        if key in OBJECTIVE_KEYS or key == "objective":
-            objective["preset" if key == "objective" else key] = value
-        elif key in ARM_KEYS:
-            inner = isinstance(value, dict) and isinstance(merged.get(key, {}), dict)
-            merged[key] = {**merged.get(key, {}), **value} if inner else value
-        elif key in BASE_KEYS or key in STUDY_KEYS:
-            problems.append(
-                f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study"
-            )
-        else:
-            hint = (
-                nearest(key, known)
-                if key != "preset"
-                else " (an arm names its preset with objective = '...')"
-            )
-            if not hint and ":" in str(table.get("policy_loss")):
-                hint = " (keys of your own loss belong in loss_options)"
-            problems.append(f"{where}.{key}: unknown key{hint}")
+    merged, objective = _merged_table(where, table, base, problems)
     # A wrong preset of the shared part was reported there.
     merged["objective"] = _objective(
         shared, objective, f"{where}.objective", problems if "preset" in objective else []
@@ -328,15 +348,48 @@ def _arm(
     declared = [f"objective.{key}" for key in objective]
     for key, value in table.items():
         if key in ARM_KEYS:
-            whole = key == "engine" or not isinstance(
-                value, dict
-            )  # an engine's options come and go with it
-            declared += [key] if whole else [f"{key}.{inner}" for inner in value]
+            # an engine's options come and go with it
+            replaces_table = key == "engine" or not isinstance(value, dict)
+            declared += [key] if replaces_table else [f"{key}.{inner}" for inner in value]
     if objective.keys() & {"preset", "mismatch_correction"}:
         # These bring values along, and declare each that differs from the shared objective's.
         plain = _objective(shared, {}, where, [])
         declared += [f"objective.{k}" for k, v in merged["objective"].items() if plain.get(k) != v]
     return Arm(name, tuple(sorted(set(declared))), settings)
+
+
+def _merged_table(
+    where: str, table: Mapping[str, Any], base: Mapping[str, Any], problems: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The shared settings changed by an arm's table, and the table's keys of the objective."""
+    merged = dict(base)
+    objective: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "objective":
+            objective["preset"] = value
+        elif key in OBJECTIVE_KEYS:
+            objective[key] = value
+        elif key in ARM_KEYS:
+            extends = isinstance(value, dict) and isinstance(merged.get(key, {}), dict)
+            merged[key] = {**merged.get(key, {}), **value} if extends else value
+        elif key in BASE_KEYS or key in STUDY_KEYS:
+            problems.append(
+                f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study"
+            )
+        else:
+            own_loss = ":" in str(table.get("policy_loss"))
+            problems.append(f"{where}.{key}: unknown key{_key_hint(key, own_loss)}")
+    return merged, objective
+
+
+def _key_hint(key: str, own_loss: bool) -> str:
+    """What to write in place of an unknown key of an arm, "" if nothing is near."""
+    if key == "preset":
+        return " (an arm names its preset with objective = '...')"
+    hint = nearest(key, ("objective", *OBJECTIVE_KEYS, *ARM_KEYS))
+    if not hint and own_loss:
+        return " (keys of your own loss belong in loss_options)"
+    return hint
 
 
 def _sweep(table: Any, problems: list[str]) -> Sweep | None:
@@ -353,7 +406,7 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
     numbers = isinstance(doses, list) and all(
         isinstance(d, int | float) and not isinstance(d, bool) for d in doses
     )
-    named = (
+    labels = (
         {f"{dose:g}" for dose in doses}
         if numbers and all(0 < dose <= LARGEST for dose in doses)
         else set()
@@ -368,9 +421,9 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
             "cannot be swept; it belongs to the study and to no single run: sweep one such as"
             " update.epochs"
         )
-    elif len(named) < 2:
+    elif len(labels) < 2:
         mistake = f"doses are at least two different numbers > 0 in a list; got {doses!r}"
-    elif len(named) < len(doses):
+    elif len(labels) < len(doses):
         mistake = f"two doses are the same in six digits, by which arms are named; got {doses!r}"
     else:
         return Sweep(key, tuple(sorted(doses)))
@@ -408,12 +461,12 @@ def _at_every_dose(
 
 
 def _objective(
-    shared: Mapping[str, Any], stated: Mapping[str, Any], where: str, problems: list[str]
+    shared: Mapping[str, Any], own_keys: Mapping[str, Any], where: str, problems: list[str]
 ) -> dict[str, Any]:
     """Every key of the objective: the preset's values, changed by `shared` and then by the arm's
     own `stated` keys.
     """
-    preset = stated.get("preset", shared.get("preset", "grpo"))
+    preset = own_keys.get("preset", shared.get("preset", "grpo"))
     if not isinstance(preset, str):
         problems.append(
             f"{where}: must be a preset's name, one of {', '.join(PRESETS)}; an arm's own keys"
@@ -427,7 +480,7 @@ def _objective(
         )
         preset = "grpo"
     return with_published_range(
-        {**PRESETS[preset].model_dump(), **shared, **stated, "preset": preset}
+        {**PRESETS[preset].model_dump(), **shared, **own_keys, "preset": preset}
     )
 
 
@@ -487,14 +540,14 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
         return model.model_validate(data)
     except ValidationError as error:
         for item in error.errors():
-            parts = _named([str(part) for part in item["loc"]], data)
+            path_parts = _named([str(part) for part in item["loc"]], data)
             flat = (
-                where.startswith("arm.") and parts[0] == "objective"
+                where.startswith("arm.") and path_parts[0] == "objective"
             )  # an arm writes the objective's keys flat
-            path = ".".join(filter(None, [where, *parts[flat:]]))
+            path = ".".join(filter(None, [where, *path_parts[flat:]]))
             if item["type"] == "extra_forbidden":
                 problems.append(
-                    f"{path}: unknown key{nearest(parts[-1], _keys(parts[:-1], model))}"
+                    f"{path}: unknown key{nearest(path_parts[-1], _keys(path_parts[:-1], model))}"
                 )
             elif item["type"] == "missing":
                 problems.append(f"{path}: missing")
@@ -504,25 +557,25 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
         return None
 
 
-def _named(parts: list[str], data: Any) -> list[str]:
+def _named(path: list[str], data: Any) -> list[str]:
     """The path to a value, with a benchmark's name in place of its index: `bench.held-out`."""
-    if parts[:1] == ["bench"] and len(parts) > 1 and parts[1].isdigit():
+    if path[:1] == ["bench"] and len(path) > 1 and path[1].isdigit():
         name = (
-            data["bench"][int(parts[1])].get("name")
-            if isinstance(data["bench"][int(parts[1])], dict)
+            data["bench"][int(path[1])].get("name")
+            if isinstance(data["bench"][int(path[1])], dict)
             else None
         )
         return [
             "bench",
-            name if isinstance(name, str) and re.fullmatch(NAME, name) else parts[1],
-            *parts[2:],
+            name if isinstance(name, str) and re.fullmatch(NAME, name) else path[1],
+            *path[2:],
         ]
-    return parts
+    return path
 
 
-def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
+def _keys(path: Sequence[str], model: type[Table]) -> list[str]:
     current: Any = model
-    for part in parts:
+    for part in path:
         if current is list:
             current = BenchTable  # `part` is an entry's name or number
             continue

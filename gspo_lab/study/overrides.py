@@ -5,6 +5,7 @@
 
 import tomllib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ def set_override(raw: dict[str, Any], override: str) -> None:
     """
     key, _, text = override.partition("=")
     try:
-        parts = _path(tomllib.loads(f"{key} = 0"))
+        path = _path(tomllib.loads(f"{key} = 0"))
     except (tomllib.TOMLDecodeError, ValueError):
-        parts = []
-    if not parts or "=" not in override:
+        path = []
+    if not path or "=" not in override:
         raise LabError(
             f"--set {override}: write it as --set table.key=value, e.g. --set"
             " update.learning_rate=3e-4"
@@ -33,17 +34,17 @@ def set_override(raw: dict[str, Any], override: str) -> None:
     except ValueError:
         value = text  # a bare word is text: --set model=tiny-olmoe
     arms = raw.get("arm")
-    if parts[0] == "arm" and len(parts) > 1 and isinstance(arms, dict) and parts[1] not in arms:
-        known = f"{nearest(parts[1], arms)}; this study has {', '.join(arms)}"
-        raise LabError(f"--set {override}: no arm '{parts[1]}'{known}")
+    if path[0] == "arm" and len(path) > 1 and isinstance(arms, dict) and path[1] not in arms:
+        arm_names = f"{nearest(path[1], arms)}; this study has {', '.join(arms)}"
+        raise LabError(f"--set {override}: no arm '{path[1]}'{arm_names}")
     table: Any = raw
-    for part in parts[:-1]:
+    for part in path[:-1]:
         table = _entered(table, part, override)
     if not isinstance(table, dict):
         raise LabError(
-            f"--set {override}: '{parts[-2]}' is a list of tables; write {parts[-2]}.NAME.key=value"
+            f"--set {override}: '{path[-2]}' is a list of tables; write {path[-2]}.NAME.key=value"
         )
-    table[parts[-1]] = value
+    table[path[-1]] = value
 
 
 def _path(nested: Any) -> list[str]:
@@ -61,14 +62,14 @@ def _path(nested: Any) -> list[str]:
 def _entered(table: Any, part: str, override: str) -> Any:
     """The table (or list of named tables) called `part` inside `table`, created if missing."""
     if isinstance(table, list):
-        named = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
-        if part not in named:
-            known = [name for name in named if isinstance(name, str)]
+        entries = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
+        if part not in entries:
+            names = [name for name in entries if isinstance(name, str)]
             raise LabError(
-                f"--set {override}: no '{part}'{nearest(part, known)} there; it has"
-                f" {', '.join(known)}"
+                f"--set {override}: no '{part}'{nearest(part, names)} there; it has"
+                f" {', '.join(names)}"
             )
-        return named[part]
+        return entries[part]
     if part in ("task", "engine") and isinstance(table.get(part), str):
         table[part] = {"name": table[part]}
     inner = table.setdefault(part, {})
@@ -116,4 +117,4 @@ def seed_words(seeds: int | Sequence[int] | None) -> list[str]:
 def drop_options(words: Sequence[str], *options: str) -> tuple[str, ...]:
     """The arguments without these options and their values."""
     pairs = zip(words[1::2], words[2::2], strict=False)
-    return (*words[:1], *(word for pair in pairs if pair[0] not in options for word in pair))
+    return (*words[:1], *chain.from_iterable(pair for pair in pairs if pair[0] not in options))

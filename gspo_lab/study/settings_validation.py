@@ -82,23 +82,23 @@ def broken_looks(looks: Sequence[int] | None, seeds: int) -> list[str]:
     """What is wrong with `verdict.looks` in a study of so many seeds."""
     if not looks:
         return []
-    shown = f"verdict.looks = [{', '.join(map(str, looks))}]"
+    declared = f"verdict.looks = [{', '.join(map(str, looks))}]"
     if any(later <= earlier for earlier, later in pairwise(looks)):
         return [
-            f"{shown}: each look comes after more seeds than the one before; write them in rising"
-            " order"
+            f"{declared}: each look comes after more seeds than the one before; write them in"
+            " rising order"
         ]
     if looks[0] < LEAST_SEEDS:
         return [
-            f"{shown}: after {looks[0]} there is no interval; look after {LEAST_SEEDS} seeds or"
+            f"{declared}: after {looks[0]} there is no interval; look after {LEAST_SEEDS} seeds or"
             " more"
         ]
     if len(looks) > MOST_LOOKS:
-        return [f"{shown}: {len(looks)} looks; declare {MOST_LOOKS} at most"]
+        return [f"{declared}: {len(looks)} looks; declare {MOST_LOOKS} at most"]
     if seeds < looks[-1]:
         return [
-            f"{shown}: the last look is after {looks[-1]} seeds, and the study has {seeds}; give it"
-            f" {looks[-1]}"
+            f"{declared}: the last look is after {looks[-1]} seeds, and the study has {seeds};"
+            f" give it {looks[-1]}"
         ]
     return []
 
@@ -131,22 +131,24 @@ def _inside(arms: Mapping[str, Arm]) -> list[str]:
         for line in broken_within(arm.settings):
             lines.setdefault(line, []).append(arm.name)
     shared = [line for line, names in lines.items() if len(names) == len(arms)]
-    return shared + [
-        f"arm.{name}: {line}"
-        for line, names in lines.items()
-        if line not in shared
-        for name in names
-    ]
+    mistakes = list(shared)
+    for line, names in lines.items():
+        if line not in shared:
+            mistakes += [f"arm.{name}: {line}" for name in names]
+    return mistakes
 
 
 def broken_within(settings: Settings) -> Iterator[str]:
     """What is wrong within the settings of one run."""
+    for rule in WITHIN:
+        yield from rule(settings)
+
+
+def _sampling(settings: Settings) -> Iterator[str]:
+    """Mistakes of how a rollout batch is drawn and divided."""
     rollout = settings.rollout
     update = settings.update
     objective = settings.objective
-    advantage = objective.advantage
-    by_turn = objective.turn_credit == "turn"
-    calibrated = "objective.clip = 'calibrated'"
     if rollout.prompts_per_step % update.minibatches:
         yield (
             f"rollout.prompts_per_step = {rollout.prompts_per_step} cannot be split into "
@@ -173,19 +175,28 @@ def broken_within(settings: Settings) -> Iterator[str]:
             " update.old_logprobs = 'sampler': the ratio then holds the mismatch already; use"
             " old_logprobs = 'trainer' or mismatch_correction = 'none'"
         )
+
+
+def _bench_answers(settings: Settings) -> Iterator[str]:
+    """Mistakes of temperatures and answers of benchmarks."""
     for bench in settings.bench:
         if 0 < bench.temperature < COLDEST:
             heat = f"{bench.temperature:g}: give 0 for greedy, or at least {COLDEST:g}"
             yield f"bench.{bench.name}.temperature = {heat}"
         if bench.temperature == 0 and (bench.decisive_samples or 1) > 1:
-            asked = (
-                f"bench.{bench.name}.decisive_samples = {bench.decisive_samples} with"
-                " temperature = 0"
-            )
             yield (
-                f"{asked}: greedy answers to a problem are all the same; give it a temperature, or"
-                " ask once"
+                f"bench.{bench.name}.decisive_samples = {bench.decisive_samples} with"
+                " temperature = 0: greedy answers to a problem are all the same; give it a"
+                " temperature, or ask once"
             )
+
+
+def _advantage(settings: Settings) -> Iterator[str]:
+    """Mistakes of the advantage together with groups, turns and adapters."""
+    rollout = settings.rollout
+    update = settings.update
+    objective = settings.objective
+    advantage = objective.advantage
     if advantage == "gae" and update.lora_rank:
         rank = f"update.lora_rank = {update.lora_rank}"
         yield (
@@ -196,46 +207,102 @@ def broken_within(settings: Settings) -> Iterator[str]:
             f"rollout.group_size = 1 with advantage = '{advantage}', which compares the responses"
             f" to a prompt: give 2 or more, or advantage = {_either(WITHOUT_GROUP)}"
         )
-    if rollout.dynamic_sampling:
-        drop = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"
-        if rollout.tokens_per_step is not None:
-            yield (
-                f"{drop} with rollout.tokens_per_step: a group that waits cannot be replaced; leave"
-                " one out"
-            )
-        if advantage in WITHOUT_GROUP:
-            yield (
-                f"{drop} with advantage = '{advantage}', which compares no response with others to"
-                " its prompt: a group that earned the same would have a gradient; leave it out"
-            )
-        if advantage == "gdpo":
-            yield (
-                f"{drop} with advantage = 'gdpo': rewards by name may differ where their sum does"
-                " not; leave it out"
-            )
-        if by_turn:
-            yield (
-                f"{drop} with turn_credit = 'turn': turns may differ where responses earned the"
-                " same; leave it out"
-            )
-    if rollout.overlong_buffer is not None:
-        if advantage == "gdpo":
-            yield (
-                "rollout.overlong_buffer with advantage = 'gdpo': length costs the one reward, and"
-                " rewards by name train; leave it out, or have the grader return a reward for"
-                " length"
-            )
-        if by_turn:
-            yield (
-                "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's"
-                " reward, and turns are compared by what each earned; leave it out"
-            )
-        if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
-            most = f"the token limit, rollout.max_tokens = {rollout.max_tokens}"
-            yield (
-                f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than {most}; give it"
-                " some of the last tokens"
-            )
+    if objective.turn_credit == "turn" and advantage not in (
+        "group-mean-std",
+        "group-mean",
+        "leave-one-out",
+    ):
+        yield (
+            f"objective.turn_credit = 'turn' with advantage = '{advantage}': turns are compared"
+            " within their group; use advantage = 'group-mean-std', 'group-mean' or"
+            " 'leave-one-out'"
+        )
+
+
+def _dynamic_sampling(settings: Settings) -> Iterator[str]:
+    """Mistakes of `rollout.dynamic_sampling`."""
+    rollout = settings.rollout
+    objective = settings.objective
+    if not rollout.dynamic_sampling:
+        return
+    drop = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"
+    if rollout.tokens_per_step is not None:
+        yield (
+            f"{drop} with rollout.tokens_per_step: a group that waits cannot be replaced; leave"
+            " one out"
+        )
+    if objective.advantage in WITHOUT_GROUP:
+        yield (
+            f"{drop} with advantage = '{objective.advantage}', which compares no response with"
+            " others to its prompt: a group that earned the same would have a gradient; leave it"
+            " out"
+        )
+    if objective.advantage == "gdpo":
+        yield (
+            f"{drop} with advantage = 'gdpo': rewards by name may differ where their sum does"
+            " not; leave it out"
+        )
+    if objective.turn_credit == "turn":
+        yield (
+            f"{drop} with turn_credit = 'turn': turns may differ where responses earned the"
+            " same; leave it out"
+        )
+
+
+def _overlong(settings: Settings) -> Iterator[str]:
+    """Mistakes of `rollout.overlong_buffer`."""
+    rollout = settings.rollout
+    objective = settings.objective
+    if rollout.overlong_buffer is None:
+        return
+    if objective.advantage == "gdpo":
+        yield (
+            "rollout.overlong_buffer with advantage = 'gdpo': length costs the one reward, and"
+            " rewards by name train; leave it out, or have the grader return a reward for"
+            " length"
+        )
+    if objective.turn_credit == "turn":
+        yield (
+            "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's"
+            " reward, and turns are compared by what each earned; leave it out"
+        )
+    if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
+        most = f"the token limit, rollout.max_tokens = {rollout.max_tokens}"
+        yield (
+            f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than {most}; give it"
+            " some of the last tokens"
+        )
+
+
+def _calibrated(settings: Settings) -> Iterator[str]:
+    """Mistakes of a clip range that a pilot is to find."""
+    update = settings.update
+    objective = settings.objective
+    calibrated = "objective.clip = 'calibrated'"
+    if objective.clip != "calibrated":
+        return
+    level = objective.importance_sampling_level
+    signs = (
+        "a pilot counts moves by the sign of each response's one advantage; give clip_low and"
+        " clip_high"
+    )
+    if objective.turn_credit == "turn":
+        yield f"{calibrated} with turn_credit = 'turn': {signs}"
+    if objective.advantage == "gae" and level != "sequence":
+        yield (
+            f"{calibrated} with advantage = 'gae' at level '{level}': {signs}, or the level"
+            " 'sequence'"
+        )
+    if update.per_rollout_batch < 2:
+        yield (
+            f"{calibrated} needs update.minibatches >= 2: the first update of a rollout batch"
+            " has all ratios 1 and leaves nothing to calibrate"
+        )
+
+
+def _loss(settings: Settings) -> Iterator[str]:
+    """Mistakes of the policy loss, its bounds and its aggregation."""
+    objective = settings.objective
     low = objective.mismatch_low
     high = objective.mismatch_high
     if low is not None and high is not None and low >= high:
@@ -245,37 +312,13 @@ def broken_within(settings: Settings) -> Iterator[str]:
             "objective.aggregation_constant: with aggregation = 'constant' give a length in"
             " tokens, > 1"
         )
-    if by_turn and advantage not in ("group-mean-std", "group-mean", "leave-one-out"):
-        yield (
-            f"objective.turn_credit = 'turn' with advantage = '{advantage}': turns are compared"
-            " within their group; use advantage = 'group-mean-std', 'group-mean' or"
-            " 'leave-one-out'"
-        )
-    if objective.clip == "calibrated":
-        level = objective.importance_sampling_level
-        signs = (
-            "a pilot counts moves by the sign of each response's one advantage; give clip_low and"
-            " clip_high"
-        )
-        if by_turn:
-            yield f"{calibrated} with turn_credit = 'turn': {signs}"
-        if advantage == "gae" and level != "sequence":
-            yield (
-                f"{calibrated} with advantage = 'gae' at level '{level}': {signs}, or the level"
-                " 'sequence'"
-            )
-        if update.per_rollout_batch < 2:
-            yield (
-                f"{calibrated} needs update.minibatches >= 2: the first update of a rollout batch"
-                " has all ratios 1 and leaves nothing to calibrate"
-            )
     yield from (f"objective.{line}" for line in objective.loss.refuses(objective))
     if objective.policy_loss != "clip":
         clips = {
             "dual_clip": objective.dual_clip is not None,
             "clip = 'calibrated'": objective.clip == "calibrated",
         }
-        for key in (key for key, stated in clips.items() if stated):
+        for key in [key for key, is_set in clips.items() if is_set]:
             yield (
                 f"objective.{key} with policy_loss = '{objective.policy_loss}': it belongs to"
                 " policy_loss = 'clip'"
@@ -290,6 +333,18 @@ def broken_within(settings: Settings) -> Iterator[str]:
             "objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a"
             " lower bound"
         )
+
+
+WITHIN = (
+    _sampling,
+    _bench_answers,
+    _advantage,
+    _dynamic_sampling,
+    _overlong,
+    _calibrated,
+    _loss,
+)
+"""The rules within the settings of one run."""
 
 
 def _identical_arm_errors(arms: Mapping[str, Arm]) -> list[str]:
@@ -329,13 +384,13 @@ def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
 
 def _idle(key: str, a: Settings, b: Settings) -> str | None:
     """Why a difference in `key` cannot make two arms differ; None where it can."""
-    both = (a.objective, b.objective)
+    objectives = (a.objective, b.objective)
     reasons = [unread(key, settings) for settings in (a, b)]
     if all(reasons):
         return f"{key.removeprefix('objective.')} {reasons[0]}"
-    losses = {objective.policy_loss: objective.loss for objective in both}
-    levels = {objective.importance_sampling_level for objective in both}
-    averaged = {objective.advantage for objective in both} == {"gae"} and "sequence" in levels
+    losses = {objective.policy_loss: objective.loss for objective in objectives}
+    levels = {objective.importance_sampling_level for objective in objectives}
+    averaged = {objective.advantage for objective in objectives} == {"gae"} and "sequence" in levels
     if (
         key == "objective.importance_sampling_level"
         and not averaged
@@ -361,7 +416,7 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         loss.reinforce_on_policy for loss in losses.values()
     )
     if key in ("objective.importance_sampling_level", "objective.policy_loss") and _means_differ(
-        both
+        objectives
     ):
         return None
     if once and (KEYS.get(key, Key()).affects == "ratio" or replays_itself or alike):
@@ -369,7 +424,7 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
     return None
 
 
-def _means_differ(both: Sequence[Objective]) -> bool:
+def _means_differ(objectives: Sequence[Objective]) -> bool:
     """Whether sequence and token ratios differ even at 1, because tokens of a response have unequal
     weights.
 
@@ -379,10 +434,10 @@ def _means_differ(both: Sequence[Objective]) -> bool:
         objective.turn_credit == "turn"
         or (objective.advantage == "gae" and objective.importance_sampling_level != "sequence")
         or objective.mismatch_correction in ("tis", "icepop")
-        for objective in both
+        for objective in objectives
     )
     return by_token and any(
-        "sequence" in (side.importance_sampling_level, side.loss.ratio) for side in both
+        "sequence" in (side.importance_sampling_level, side.loss.ratio) for side in objectives
     )
 
 

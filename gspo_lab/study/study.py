@@ -41,7 +41,7 @@ class Run:
     """The program that recorded it; None: gspo-lab, or not yet recorded."""
     declaration: str | None = None
     """The digest of study.json, which the worker's journal repeats; None for a pilot."""
-    known: frozenset[str] | None = None
+    recorded_keys: frozenset[str] | None = None
     """Of an imported run the dotted settings that were recorded; None: all are known."""
     until: int | None = None
     """The step after which its worker saves and exits, perhaps to be resumed; None: the last one.
@@ -63,11 +63,12 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """The content of run.json."""
+        arm = Arm(self.arm, self.declared, self.settings, recorded_keys=self.recorded_keys)
         return {
             "study": self.study,
             "arm": self.arm,
             "seed": self.seed,
-            "settings": Arm(self.arm, self.declared, self.settings, known=self.known).resolved,
+            "settings": arm.resolved,
             "declared": list(self.declared),
             "reference_bands": {rule: list(band) for rule, band in self.reference_bands.items()},
             "base": self.base,
@@ -82,11 +83,10 @@ class Run:
         """The run of run.json's content. KeyError or TypeError for other data."""
         settings = data["settings"]
         imported = data.get(ORIGIN) is not None
-        run = read(
-            Run, data | {"settings": completed(settings) if imported else settings, "known": None}
-        )
+        whole_settings = completed(settings) if imported else settings
+        run = read(Run, data | {"settings": whole_settings, "recorded_keys": None})
         partly = imported and run.settings.model_dump(mode="json") != settings
-        return replace(run, known=frozenset(flat(settings))) if partly else run
+        return replace(run, recorded_keys=frozenset(flat(settings))) if partly else run
 
 
 @dataclass(frozen=True, kw_only=True)

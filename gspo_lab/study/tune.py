@@ -55,11 +55,11 @@ class Tune(Table):
     def rounds(self) -> list[Round]:
         """The rounds of every arm, from all candidates to one."""
         out: list[Round] = []
-        left = self.number
+        remaining = self.number
         steps = self.steps
-        while left > 1:
-            out.append(Round(steps, left, -(-left // self.eta)))
-            left = out[-1].keep
+        while remaining > 1:
+            out.append(Round(steps, remaining, -(-remaining // self.eta)))
+            remaining = out[-1].keep
             steps = steps * self.eta
         return out
 
@@ -103,12 +103,12 @@ class Tune(Table):
         """
 
         def rank(index: int) -> tuple[float, float, int]:
-            apart = sum(
+            distance = sum(
                 _apart(value, self.declared[arm][key])
                 for key, value in self.candidates[arm][index].items()
             )
             # Half and double are equally far, so round off the last bits of their logarithms.
-            return -(scores[index] or 0.0), round(apart, 9), index
+            return -(scores[index] or 0.0), round(distance, 9), index
 
         return sorted(
             sorted((index for index, score in scores.items() if score is not None), key=rank)[:keep]
@@ -154,12 +154,13 @@ def trial(arm: str, values: Mapping[str, Any]) -> str:
 
 def budget(tune: Tune) -> str:
     """The trials on which each arm chooses or chose, in words."""
-    seeds = f"{len(tune.seeds)} seed{'s' if tune.seeds[1:] else ''}"
+    seeds = "1 seed" if len(tune.seeds) == 1 else f"{len(tune.seeds)} seeds"
     trials = (
         f"{tune.number * len(tune.seeds)} trials ({tune.number} candidates x {seeds},"
         f" {tune.spent:,} steps in all)"
     )
-    return f"each arm {'chose' if tune.chosen else 'chooses'} on {trials}, by {tune.metric}"
+    verb = "chose" if tune.chosen else "chooses"
+    return f"each arm {verb} on {trials}, by {tune.metric}"
 
 
 def schedule(tune: Tune) -> str:

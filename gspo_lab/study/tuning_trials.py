@@ -13,6 +13,7 @@ seeds of `[tune]`.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -41,15 +42,15 @@ def read_tune(
     """The tuning of a study's arms, None without `[tune]`; mistakes go to `problems`."""
     if table is None or not arms:
         return None
-    before = len(problems)
+    count = len(problems)
     if len(set(table.seeds)) < len(table.seeds):
         problems.append(f"tune.seeds: {table.seeds} holds a seed twice; a seed counts once")
-    if both := sorted(set(table.seeds) & set(seeds)):
-        named = (
-            f"{', '.join(map(str, both))} {'are seeds' if both[1:] else 'is a seed'} of the study"
-        )
+    if common := sorted(set(table.seeds) & set(seeds)):
+        are_seeds = "is a seed" if len(common) == 1 else "are seeds"
+        seeds_text = f"{', '.join(map(str, common))} {are_seeds} of the study"
         problems.append(
-            f"tune.seeds: {named}, which would judge what was chosen by it; give the trials others"
+            f"tune.seeds: {seeds_text}, which would judge what was chosen by it; give the trials"
+            " others"
         )
     benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
     metric = table.metric or verdict.primary or next(iter(benches), REWARD)
@@ -64,12 +65,9 @@ def read_tune(
             f" {', '.join(arms)}"
         )
     lists = {name: flat(table.values) | flat(table.arm.get(name, {})) for name in arms}
-    problems += [
-        f"tune: arm {name}: {line}"
-        for name, arm in arms.items()
-        for line in _odd_lists(lists[name], arm)
-    ]
-    if len(problems) > before:
+    for name, arm in arms.items():
+        problems += [f"tune: arm {name}: {line}" for line in _odd_lists(lists[name], arm)]
+    if len(problems) > count:
         return None
     candidates = {
         name: [
@@ -197,7 +195,7 @@ def trial_study(study: Study) -> Study:
             settings = candidate.settings.replace(steps=tune.rounds[-1].steps, bench=benches)
             name = trial(arm.name, values)
             arms.append(replace(candidate, name=name, settings=settings, of=arm.name))
-    keys = dict.fromkeys(key for arm in study.arms for key in tune.keys(arm))
+    keys = dict.fromkeys(chain.from_iterable(map(tune.keys, study.arms)))
     return study.derive(
         trials_name(study.name),
         arms,

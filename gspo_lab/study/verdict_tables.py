@@ -46,8 +46,8 @@ class Score(NamedTuple):
 def score_named(name: str) -> Score:
     """`"gsm8k"`, `"gsm8k:pass@8"` or `"gsm8k:reward"`, as `verdict.primary` names them."""
     match = re.fullmatch(r"(.+?)(:reward|:pass@(\d+))?", name, re.DOTALL)
-    bench, how, k = match.groups() if match else (name, None, None)
-    return Score(bench, how == ":reward", int(k or 1))
+    bench, kind, k = match.groups() if match else (name, None, None)
+    return Score(bench, kind == ":reward", int(k or 1))
 
 
 class VerdictTable(Table):

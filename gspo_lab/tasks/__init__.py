@@ -153,11 +153,11 @@ def task_key(
     caller has it.
     """
     name, options = _in_name(name, options)
-    named = [
+    names = [
         name.rpartition(":")[0],
         *(value for value in options.values() if isinstance(value, str)),
     ]
-    paths = {text: (base or Path()) / text for text in named if 0 < len(text) < 200}
+    paths = {text: (base or Path()) / text for text in names if 0 < len(text) < 200}
     key: dict[str, Any] = {"name": name, "options": options}
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
@@ -189,8 +189,8 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     stem, dash, _ = name.partition("-")
     if not dash or stem not in BENCHMARKS:
         return name, dict(options)
-    held: Mapping[str, str] = look_up("task", stem, BENCHMARKS).options_in(name)
-    for key, value in held.items():
+    name_options: Mapping[str, str] = look_up("task", stem, BENCHMARKS).options_in(name)
+    for key, value in name_options.items():
         if options.get(key, value) != value:
             raise LabError(f"task '{name}': {key} = {options[key]!r} is not what the name says")
-    return stem, {**options, **held}
+    return stem, {**options, **name_options}

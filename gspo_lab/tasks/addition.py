@@ -66,7 +66,8 @@ class Addition(Generated[tuple[int, ...]]):
         self.digits = integer_option(self.name, "digits", digits, 1, 6)
         self.terms = integer_option(self.name, "terms", terms, 2, 5)
         self.hasty = number_option(self.name, "hasty", hasty, 1, zero=True)
-        self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
+        largest = 10**digits - 1
+        self.max_tokens = len(demonstration([largest for _ in range(terms)])) + SLACK_TOKENS
         self.partial = flag(self.name, "partial", partial)
         super().__init__(train, held_out, words, WORDS_TOKENS)
         if partial:
@@ -124,8 +125,8 @@ class Addition(Generated[tuple[int, ...]]):
             reason = "equal to the reference" if right else f"differs: got {extracted[:40]}"
             grade = Grade(float(right), right, extracted, reason)
         else:
-            _steps, marker, after = answer.rpartition(MARKER)
-            extracted = after.partition("\n")[0].strip(" \t\r")
+            _steps, marker, ending = answer.rpartition(MARKER)
+            extracted = ending.partition("\n")[0].strip(" \t\r")
             if not marker or not extracted:
                 missing = "nothing behind the answer marker" if marker else "no answer marker found"
                 return Grade(0.0, False, None, missing)
@@ -155,9 +156,11 @@ def demonstration(numbers: Sequence[int]) -> str:
     steps = []
     carry = 0
     for column in range(len(str(max(numbers)))):
-        parts = [number // 10**column % 10 for number in numbers] + ([carry] if carry else [])
-        steps.append(f"{'+'.join(map(str, parts))}={sum(parts)}")
-        carry = sum(parts) // 10
+        digits = [number // 10**column % 10 for number in numbers]
+        if carry:
+            digits.append(carry)
+        steps.append(f"{'+'.join(map(str, digits))}={sum(digits)}")
+        carry = sum(digits) // 10
     return " ".join([*steps, f"{MARKER}{sum(numbers)}\n"])
 
 

@@ -201,11 +201,11 @@ def _odd_reward(grade: Grade, names: Sequence[str], turns: Sequence[Turn] | None
         return None
     if not abs(grade.reward) <= LARGEST_REWARD:
         return f"{grade.reward!r:.40}, beyond float32"
-    if (parts := grade.turn_rewards) is not None:
-        if len(parts) != len(turns or ()):
-            return f"{len(parts)} rewards for {len(turns or ())} turns"
-        total = sum(parts)
-        largest = max(map(abs, (grade.reward, *parts)))
+    if (turn_rewards := grade.turn_rewards) is not None:
+        if len(turn_rewards) != len(turns or ()):
+            return f"{len(turn_rewards)} rewards for {len(turns or ())} turns"
+        total = sum(turn_rewards)
+        largest = max(map(abs, (grade.reward, *turn_rewards)))
         if not math.isclose(total, grade.reward, rel_tol=0.0, abs_tol=ROUNDING * largest):
             return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
     rewards = grade.rewards or {}
@@ -234,14 +234,14 @@ def check_options(
     `kind` is what `name` names, and `table` where a study gives its options.
     """
     parameters = list(parameters)
-    named = {
+    parameter_of = {
         param.name: param
         for param in parameters
         if param.kind in (param.POSITIONAL_OR_KEYWORD, param.KEYWORD_ONLY)
     }
     if not any(param.kind is param.VAR_KEYWORD for param in parameters):
-        known_names(name, options, named, kind=kind)
-    for option, param in named.items():
+        known_names(name, options, parameter_of, kind=kind)
+    for option, param in parameter_of.items():
         if param.default is param.empty and option not in options:
             raise LabError(
                 f"{kind} '{name}': the option '{option}' is missing; set it under [{table}]"
@@ -249,15 +249,15 @@ def check_options(
 
 
 def known_names(
-    name: str, options: Iterable[str], known: Iterable[str], *, kind: str = "task"
+    name: str, options: Iterable[str], allowed: Iterable[str], *, kind: str = "task"
 ) -> None:
     """Raise LabError on the first option that is not known, with the nearest known one."""
-    known = list(known)
+    allowed = list(allowed)
     for option in options:
-        if option not in known:
-            have = f"known: {', '.join(known)}" if known else "it has none"
+        if option not in allowed:
+            have = f"known: {', '.join(allowed)}" if allowed else "it has none"
             raise LabError(
-                f"{kind} '{name}': unknown option '{option}'{nearest(option, known)}; {have}"
+                f"{kind} '{name}': unknown option '{option}'{nearest(option, allowed)}; {have}"
             )
 
 
@@ -285,11 +285,11 @@ def number_option(task: str, name: str, value: object, high: float, *, zero: boo
     return float(value)
 
 
-def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
+def choice(task: str, name: str, value: T, choices: Sequence[T]) -> T:
     """`value` where it is one of `known`, or LabError."""
-    if value not in known:
+    if value not in choices:
         raise LabError(
-            f"task '{task}': {name} = {value!r} must be one of {', '.join(map(str, known))}"
+            f"task '{task}': {name} = {value!r} must be one of {', '.join(map(str, choices))}"
         )
     return value
 

@@ -51,11 +51,12 @@ class Chain(Generated[tuple[int, int]]):
     def make(self, split: str, place: str, start: tuple[int, int]) -> Problem:
         """`"chain2-train-5"`: the same problem whatever the answers' length."""
         numbers = list(islice(chain(*start, self.modulus), self.count))
-        name, first, second = f"chain{self.digits}-{place}", *start
+        name = f"chain{self.digits}-{place}"
+        low, high = start
         if self.words:
             digits = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
             question = (
-                f"A sequence begins with {first}, {second}. Each next number is the sum of the two"
+                f"A sequence begins with {low}, {high}. Each next number is the sum of the two"
                 f" numbers before it, of which only {digits} are kept. Write the next {self.count}"
                 " numbers, separated by commas, nothing else."
             )
@@ -66,7 +67,7 @@ class Chain(Generated[tuple[int, int]]):
         ]
         return Problem(
             name,
-            f"{first:0{width}d} {second:0{width}d}:",
+            f"{low:0{width}d} {high:0{width}d}:",
             items[-1][-width:],
             f"{' '.join(items)}\n",
         )
@@ -79,7 +80,7 @@ class Chain(Generated[tuple[int, int]]):
         it was cut in the middle, is left out. With `words` an item is a number alone, and numbers
         beyond those asked for are wrong.
         """
-        before = [int(number) for number in re.findall("[0-9]+", problem.prompt)[:2]]
+        previous = [int(number) for number in re.findall("[0-9]+", problem.prompt)[:2]]
         if self.words:
             items = [str(int(number)) for number in re.findall("[0-9]+", answer)]
         else:
@@ -97,8 +98,8 @@ class Chain(Generated[tuple[int, int]]):
                 due = place < self.count and match[1] == (
                     "" if self.words else self._counter(place)
                 )
-                right += due and int(match[2]) == sum(before) % self.modulus
-                before = [before[1], int(match[2])]
+                right += due and int(match[2]) == sum(previous) % self.modulus
+                previous = [previous[1], int(match[2])]
         share = right / len(items) if self.words else 1 - (len(items) - right) / len(items)
         kind = "numbers" if self.words else "items"
         return Grade(
@@ -111,12 +112,15 @@ class Chain(Generated[tuple[int, int]]):
     def generate(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Every ordered pair once; both orders of a pair are on the same side."""
         for index in shuffled(self.modulus**2, seed=self.digits):
-            first, second = divmod(index, self.modulus)
-            yield "{}:{}".format(*sorted((first, second))), (first, second)
+            low, high = divmod(index, self.modulus)
+            key = f"{min(low, high)}:{max(low, high)}"
+            yield key, (low, high)
 
 
-def chain(first: int, second: int, modulus: int) -> Iterator[int]:
+def chain(previous: int, current: int, modulus: int) -> Iterator[int]:
     """Each the sum of the two before it: `chain(37, 55, 100)` gives 92, 47, 39, 86, ..."""
     while True:
-        first, second = second, (first + second) % modulus
-        yield second
+        following = (previous + current) % modulus
+        previous = current
+        current = following
+        yield current

@@ -98,12 +98,12 @@ class Custom(Task):
         """The same of the last turn's text; a function that has a parameter `turns` is given them
         all.
         """
-        more = (
+        arguments = (
             {"turns": tuple(turns)}
             if "turns" in inspect.signature(self.function).parameters
             else {}
         )
-        return self._graded(problem, turns[-1].text, **more)
+        return self._graded(problem, turns[-1].text, **arguments)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """What the user's other function returns."""
@@ -127,10 +127,10 @@ class Custom(Task):
             ) from None
         return text
 
-    def _graded(self, problem: Problem, answer: str, **more: Any) -> Grade:
+    def _graded(self, problem: Problem, answer: str, **arguments: Any) -> Grade:
         try:
             return call_within(
-                self.seconds, lambda: _grade_of(self.function(problem, answer, **more))
+                self.seconds, lambda: _grade_of(self.function(problem, answer, **arguments))
             )
         except TooLong:
             return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
@@ -158,40 +158,7 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         raise LabError(
             f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\""
         )
-    path = base / options["problems"]
-    held_out = options.get("held_out", 0.2)
-    read = _read(path)
-    where = base / held_out if isinstance(held_out, str) else path
-    if isinstance(held_out, str):
-        train = read
-        held = _read(where)
-    elif isinstance(held_out, float) and 0 < held_out < 1:
-        held = {
-            line: problem for line, problem in read.items() if hash_fraction(problem.id) < held_out
-        }
-        train = {line: problem for line, problem in read.items() if line not in held}
-    else:
-        raise LabError(
-            f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's"
-            " name"
-        )
-    for split, problems in (("train", train), ("held-out", held)):
-        if not problems:
-            raise LabError(
-                f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change"
-                " held_out"
-            )
-    for part in (
-        "id",
-        "prompt",
-    ):  # what is asked must not have been trained on, and an id must mean one problem
-        trained = {getattr(problem, part): line for line, problem in train.items()}
-        for line, problem in held.items():
-            if (same := trained.get(getattr(problem, part))) is not None:
-                problem_of = (
-                    f"{where}:{line}: this held-out problem has the {part} of the train problem"
-                )
-                raise LabError(f"{problem_of} {path}:{same}")
+    train, held_out = _splits(name, base / options["problems"], options.get("held_out", 0.2), base)
     source = inspect.getsourcefile(definition)
     digest = source_digest(definition)
     user_file = base / name.rpartition(":")[0]
@@ -208,12 +175,16 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         grader=f"{name.rpartition(':')[2]}@{digest[:8]}",
         stop=_stop(name, options.get("stop", ())),
         max_tokens=integer_option(
-            name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000
+            name,
+            "max_tokens",
+            options.get("max_tokens", _longest([*train, *held_out])),
+            1,
+            1_000_000,
         ),
         function=function,
         source=source,
-        train=tuple(train.values()),
-        held_out=tuple(held.values()),
+        train=train,
+        held_out=held_out,
         seconds=integer_option(name, "seconds", options.get("seconds", DEFAULT_SECONDS), 1, 86_400),
         replier=replier,
         max_turns=(
@@ -225,6 +196,46 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         ),
         reward_names=reward_names(name, options.get("rewards", [])),
     )
+
+
+def _splits(
+    name: str, path: Path, held_out: object, base: Path
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """The train and the held-out problems, none of them in both. LabError with file and line.
+
+    `held_out`: a file of problems, or the share of those in `path`.
+    """
+    train = _read(path)
+    if isinstance(held_out, str):
+        held_out_path = base / held_out
+        tested = _read(held_out_path)
+    elif isinstance(held_out, float) and 0 < held_out < 1:
+        held_out_path = path
+        tested = {
+            line: problem for line, problem in train.items() if hash_fraction(problem.id) < held_out
+        }
+        train = {line: problem for line, problem in train.items() if line not in tested}
+    else:
+        raise LabError(
+            f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's"
+            " name"
+        )
+    for split, problems in (("train", train), ("held-out", tested)):
+        if not problems:
+            raise LabError(
+                f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change"
+                " held_out"
+            )
+    for part in ("id", "prompt"):
+        trained = {getattr(problem, part): line for line, problem in train.items()}
+        for line, problem in tested.items():
+            same = trained.get(getattr(problem, part))
+            if same is not None:
+                raise LabError(
+                    f"{held_out_path}:{line}: this held-out problem has the {part} of the train"
+                    f" problem {path}:{same}; remove one of the two lines"
+                )
+    return tuple(train.values()), tuple(tested.values())
 
 
 def _content(path: Path) -> bytes:
@@ -302,15 +313,21 @@ def _read(path: Path) -> dict[int, Problem]:
         raise LabError(f"{path}: cannot be read as UTF-8 text: {error}") from error
     problems: dict[int, Problem] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(
-        text.split("\n"), start=1
-    ):  # splitlines() would also split inside JSON strings
+    # splitlines() would also split inside JSON strings
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         problem = _problem(f"{path}:{number}", line)
         if problem.id in lines:
-            same = "prompt" if problem.id == _prompt_id(problem.prompt) else f"id '{problem.id}'"
-            raise LabError(f"{path}:{number}: the {same} is also that of line {lines[problem.id]}")
+            if problem.id == _prompt_id(problem.prompt):
+                same = "prompt"
+                remedy = 'remove one of them, or give each line its own "id"'
+            else:
+                same = f"id '{problem.id}'"
+                remedy = 'give each line its own "id"'
+            raise LabError(
+                f"{path}:{number}: the {same} is also that of line {lines[problem.id]}; {remedy}"
+            )
         lines[problem.id] = number
         problems[number] = problem
     if not problems:
@@ -358,10 +375,10 @@ def _problem(where: str, line: str) -> Problem:
     name = data.get("id", _prompt_id(prompt))
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise LabError(f'{where}: "id" must be text or a whole number')
-    shown = (
+    demonstrated = (
         {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
     )
-    return Problem(str(name), prompt, str(reference), **shown)
+    return Problem(str(name), prompt, str(reference), **demonstrated)
 
 
 def _prompt_id(prompt: str) -> str:
@@ -382,8 +399,8 @@ def _stop(name: str, value: object) -> tuple[str, ...]:
 
 def _longest(problems: Any) -> int:
     """A token limit that fits the demonstrations, were every byte a token, and a quarter more."""
-    shown = [
+    demonstrations = [
         problem.demonstration or "".join(problem.demonstrated_turns or ()) for problem in problems
     ]
-    sizes = [len(text.encode()) for text in shown if text]
+    sizes = [len(text.encode()) for text in demonstrations if text]
     return max(sizes) * 5 // 4 + 8 if sizes else DEFAULT_MAX_TOKENS

@@ -65,27 +65,31 @@ class Guess(Generated[tuple[int, int, int]]):
                 " only."
             )
             return Problem(name, question, str(number), demonstrated_turns=(str(number),))
-        shown = tuple(self._demonstration(low, high, number, hasty=split == "train"))
-        return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=shown)
+        demonstrated = tuple(self._demonstration(low, high, number, hasty=split == "train"))
+        return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=demonstrated)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """How the number compares with the last guess, and what is left; None where it is found."""
-        (low, high) = self._remaining_ranges(problem, turns)[-1]
+        low, high = self._remaining_ranges(problem, turns)[-1]
         guess = self._guess(turns[-1].text)
         number = int(problem.reference)
         if guess == number:
             return None
+        if guess is None:
+            sign = "?"
+            compared = "That is no number"
+        elif number > guess:
+            sign = ">"
+            compared = "It is greater"
+        else:
+            sign = "<"
+            compared = "It is less"
         if self.words:
-            compared = (
-                "That is no number"
-                if guess is None
-                else f"It is {'greater' if number > guess else 'less'}"
-            )
             return (
                 f"{compared}. It lies from {low} to {high}. Guess again. Answer with the number"
                 " only."
             )
-        return f"{'?' if guess is None else '>' if number > guess else '<'}{low}-{high}:"
+        return f"{sign}{low}-{high}:"
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """The grade of a response of one turn."""
@@ -96,29 +100,29 @@ class Guess(Generated[tuple[int, int, int]]):
         it earns -0.1.
         """
         earned = []
-        for turn, (low, high) in zip(
-            turns, self._remaining_ranges(problem, turns), strict=False
-        ):  # what was left before it
+        ranges = self._remaining_ranges(problem, turns)
+        for turn, (low, high) in zip(turns, ranges, strict=False):
             guess = self._guess(turn.text)
             possible = guess is not None and low <= guess <= high
             earned.append(float(guess == int(problem.reference)) if possible else WASTED)
         right = earned[-1] == 1.0
-        reason = f"{'found' if right else 'not found'} in {len(turns)} turns"
+        found = "found" if right else "not found"
+        reason = f"{found} in {len(turns)} turns"
         return Grade(sum(earned), right, turns[-1].text or None, reason, turn_rewards=tuple(earned))
 
     def _remaining_ranges(self, problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
         """What the number may be, from the first to the last: before any turn, and after each."""
-        left = [_range(problem.prompt)]
+        ranges = [_range(problem.prompt)]
         number = int(problem.reference)
         for turn in turns:
-            (low, high) = left[-1]
+            low, high = ranges[-1]
             guess = self._guess(turn.text)
             if guess is not None and guess < number:
                 low = max(low, guess + 1)
             elif guess is not None and guess > number:
                 high = min(high, guess - 1)
-            left.append((low, high))
-        return left
+            ranges.append((low, high))
+        return ranges
 
     def _guess(self, text: str) -> int | None:
         """The number that a turn is, and nothing else, or with `words` its last number; None where
@@ -143,16 +147,16 @@ class Guess(Generated[tuple[int, int, int]]):
         anywhere = hasty and source.random() < self.hasty
         problem = Problem("", f"{low}-{high}:", str(number))
         turns = []
-        left = (low, high)
+        remaining = (low, high)
         for turn in range(self.max_turns):
-            guess = source.randint(low, high) if anywhere else sum(left) // 2
+            guess = source.randint(low, high) if anywhere else sum(remaining) // 2
             yield f"{guess}\n"
             turns.append(Turn(str(guess)))
             reply = self.reply(problem, turns)
             if reply is None or turn + 1 == self.max_turns:
                 return
             yield reply
-            left = _range(reply[1:])
+            remaining = _range(reply[1:])
 
 
 def _range(text: str) -> tuple[int, int]:

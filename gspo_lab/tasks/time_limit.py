@@ -42,7 +42,8 @@ def call_within(seconds: float, call: Callable[[], T]) -> T:
     wait([future], seconds)
     if future.done():
         return future.result()
-    thread, _helper.thread = _helper.thread, None
+    thread = _helper.thread
+    _helper.thread = None
     # End at least Python code that computes: it would slow down everything else.
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong)

@@ -36,7 +36,7 @@ def test_the_help_of_the_whole_names_every_command_and_a_beginning() -> None:
     assert all(re.search(rf"^│ {name} .+[.] +│$", said.out, re.M) for name in COMMANDS), (
         "each fits its line"
     )
-    assert "gspo-lab run studies/quickstart.toml" in said.out
+    assert "gspo-lab init my_study" in said.out
     assert gspo_lab("--version").out == f"gspo-lab {__version__}\n"
 
 

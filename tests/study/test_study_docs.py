@@ -1,12 +1,32 @@
-"""The guide's example loads, and its overrides apply."""
+"""The guide's example loads, and its overrides apply; engines take the quickstart."""
 
 import re
 import shlex
 from pathlib import Path
 
+import pytest
+
+from gspo_lab.common.errors import LabError
 from gspo_lab.study import load_study
+from gspo_lab.training.engines.check import check_engine
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("engine", ["native", "trl", "verl"])
+def test_the_quickstart_is_accepted_by_every_engine_with_the_papers_aggregation(
+    engine: str,
+) -> None:
+    study = load_study(DOCS.parent / "studies/quickstart.toml", overrides=[f"engine={engine}"])
+    for arm in study.arms.values():
+        check_engine(arm.name, arm.settings)
+
+
+def test_areal_names_the_setting_under_which_it_takes_the_quickstart() -> None:
+    path = DOCS.parent / "studies/quickstart.toml"
+    (arm, *_) = load_study(path, overrides=["engine=areal"]).arms.values()
+    with pytest.raises(LabError, match="set aggregation = 'token-mean' in every arm"):
+        check_engine(arm.name, arm.settings)
 
 
 def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None:

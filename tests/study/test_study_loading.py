@@ -9,6 +9,7 @@ from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.study import flat, load_study
+from gspo_lab.study.load import study_file
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -358,3 +359,15 @@ def test_an_arm_s_table_changes_only_the_keys_that_it_names(tmp_path: Path) -> N
         2,
         "tiny-olmoe",
     )
+
+
+@pytest.mark.parametrize("place", ["mine.v2.toml", "studies/mine.v2.toml", "mine.v2/mine.v2.toml"])
+def test_a_study_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Beside the caller, in studies/, or in the folder of its name; a dot is no ending."""
+    monkeypatch.chdir(tmp_path)
+    Path(place).parent.mkdir(exist_ok=True)
+    Path(place).touch()
+    assert study_file(Path("mine.v2")) == Path(place)
+    assert study_file(Path("other")) == Path("other")

@@ -269,7 +269,7 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
         ({"held_out": True}, "held_out = True must be a share"),
         (
             {"held_out": "problems.jsonl"},
-            "problems.jsonl:1: this held-out problem has the id of the train problem .*:1$",
+            "problems.jsonl:1: this held-out problem has the id of the train problem .*:1; remove",
         ),
         (
             {"held_out": "leak.jsonl"},

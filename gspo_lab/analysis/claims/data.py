@@ -16,6 +16,7 @@ from gspo_lab.analysis.claims.estimates import (
     over_seeds,
 )
 from gspo_lab.analysis.findings.clip_fractions import warm_up_text
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.analysis.readings import (
     Source,
@@ -77,6 +78,8 @@ class ClaimData:
     def value(self, reading: Reading, arm: str, seed: int) -> Value:
         """The reading of one run, with a finite value."""
         run = self.run(arm, seed)
+        if reading.metric == "reward_mean":
+            check_rewards(self.of)
         value = read(self.of, reading)[run]
         if value.value is not None:
             return value
@@ -174,6 +177,13 @@ class ClaimData:
         if known is None:
             raise not_recorded("reward_mean", arm, seed)
         return known
+
+
+def check_rewards(source: Source) -> None:
+    """Untestable where the arms' logs sum different reward functions."""
+    logged = imported_metrics(source)
+    if logged is not None and logged.rewards_differ:
+        raise Untestable("rewards-differ", "the arms' rewards are sums of different functions")
 
 
 def not_evaluated(bench: str, when: str, arm: str, seed: int) -> Untestable:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gspo_lab.analysis.findings.clip_fractions import warm_up_only
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.matched import starting_models, study_certificate
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.findings.sweeps import DoseResponse, Lengths, dose_response, lengths
@@ -27,6 +28,7 @@ from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, signed
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names, sides
+from gspo_lab.study.verdict_tables import score_named
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def decision(source: Source) -> Decision:
     start = Decision(
         declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source)
     )
-    reason = _nothing_decides(declared, swept=start.swept)
+    reason = _nothing_decides(declared, swept=start.swept) or _unlike_rewards(source)
     if reason is not None or start.swept:
         return replace(
             start, described=(*not_counted(source), *warm_up_only(source)), reason=reason
@@ -219,6 +221,20 @@ def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
         )
         return Reason("one-arm", text)
     return None
+
+
+def _unlike_rewards(source: Source) -> Reason | None:
+    """Why imported scores cannot decide: they are training rewards, which the arms sum from
+    different functions.
+    """
+    logged = imported_metrics(source)
+    if logged is None or not logged.rewards_differ:
+        return None
+    bench = score_named(source.declaration.primary or "").bench
+    if not logged.scored_rewards(bench):
+        return None
+    text = f"no verdict: the score is a training reward. {' '.join(logged.apart)}"
+    return Reason("rewards-differ", text)
 
 
 S = TypeVar("S", bound=Source)

@@ -95,7 +95,7 @@ def checkpoint_score(
         sampling_var = float((rate_I * (1 - rate_I) / (samples - 1)).sum()) / problems**2
     if problems > 1:
         total_var = float(rate_I.var(ddof=1)) / problems
-        items = _jeffreys(mean, total_var, problems, level)
+        items = jeffreys(mean, total_var, problems, level)
         item_var = None if sampling_var is None else max(0.0, total_var - sampling_var)
     errors = (
         None if variance is None else math.sqrt(variance)
@@ -104,7 +104,8 @@ def checkpoint_score(
     return CheckpointScore(mean, problems, answers, *errors, *items)
 
 
-def _jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:
+def jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:
+    """Jeffreys' interval of a share; `fallback`: its number of answers where `variance` is 0."""
     size = mean * (1 - mean) / variance if variance > 0 and 0 < mean < 1 else float(fallback)
     tail = (1 - level) / 2
     right = mean * size + 0.5

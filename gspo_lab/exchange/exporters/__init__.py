@@ -62,16 +62,16 @@ class RunRows:
     started_at: float
     """Seconds since 1970; 0: not recorded. Steps have no time."""
     settings: Mapping[str, Any]
-    first: int
+    start: int
     columns: "Mapping[str, Floats]"
     scores: Mapping[int, Mapping[str, float]]
 
     def rows(self) -> Iterator[LoggedRow]:
         """(step, numbers) in order of steps; steps without a number are left out."""
-        end = self.first + max(map(len, self.columns.values()), default=0)
-        for step in range(self.first, max(end, *(at + 1 for at in self.scores), 0)):
+        end = self.start + max(map(len, self.columns.values()), default=0)
+        for step in range(self.start, max(end, *(scored + 1 for scored in self.scores), 0)):
             row = {
-                name: float(values[step - self.first])
+                name: float(values[step - self.start])
                 for name, values in self.columns.items()
                 if step < end
             }
@@ -110,8 +110,10 @@ def target(name: str) -> Target:
     """
     modules = names_of("writer", TARGETS)
     if name not in modules:
-        known = f"{', '.join(modules)}; tables: csv, parquet"
-        raise LabError(f"no program '{name}' to write for{nearest(name, modules)}; known: {known}")
+        raise LabError(
+            f"no program '{name}' to write for{nearest(name, modules)}; known:"
+            f" {', '.join(modules)}; tables: csv, parquet"
+        )
     module: Target = importlib.import_module(modules[name])
     require_package(*module.NEEDS)
     return module
@@ -129,9 +131,9 @@ def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
         raise LabError(f"{study} has recorded no number yet; nothing to export")
     to.mkdir(parents=True, exist_ok=True)
     folder = to / f"{study}-{format}"
-    with atomic_folder(folder) as beside:
-        beside.mkdir(exist_ok=True)
-        with program.writer(study, beside) as writer:
+    with atomic_folder(folder) as draft:
+        draft.mkdir(exist_ok=True)
+        with program.writer(study, draft) as writer:
             for run in runs:
                 writer.begin(run, ())
                 writer.add(run, run.rows())
@@ -142,19 +144,22 @@ def write_log(runs: Sequence["RunRows"], folder: Path, format: str) -> Path:
     """`log.csv` or `log.parquet`: arm, seed, step and a column per number; empty or null if not
     measured.
     """
-    names = list(dict.fromkeys(name for run in runs for _, row in run.rows() for name in row))
+    columns: dict[str, None] = {}
+    for run in runs:
+        for _, row in run.rows():
+            columns.update(dict.fromkeys(row))
+    names = list(columns)
     path = folder / f"log.{format}"
     types = {"arm": "TEXT", "seed": "INTEGER", "step": "INTEGER", **dict.fromkeys(names, "REAL")}
-    write_table(
-        path,
-        types,
-        (
-            [run.arm, run.seed, step, *map(row.get, names)]
-            for run in runs
-            for step, row in run.rows()
-        ),
-    )
+    write_table(path, types, _table_rows(runs, names))
     return path
+
+
+def _table_rows(runs: Iterable[RunRows], names: Sequence[str]) -> Iterator[list[Any]]:
+    """A row of values per run and step, in the order of `names`; None: not measured."""
+    for run in runs:
+        for step, row in run.rows():
+            yield [run.arm, run.seed, step, *map(row.get, names)]
 
 
 def read_run_rows(
@@ -182,9 +187,7 @@ def read_run_rows(
     runs = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
     out = []
     for run in steps:
-        columns = {
-            name: values for spans in (steps, updates) for name, values in spans[run].items()
-        }
+        columns = {**steps[run], **updates[run]}
         columns[FLAG] = columns[f"{FLAG}.high"]
         run_scores: dict[int, dict[str, float]] = {}
         for row in scores[scores["run_id"] == run.id].to_dict("records"):

@@ -48,17 +48,17 @@ class Mirror:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def follow(self, news: bool) -> None:
-        """Add new rows at intervals; `news`: there are some. LabError if a program refuses them."""
-        self._behind |= news
+    def follow(self, has_changed: bool) -> None:
+        """Add new rows, if there are some, at intervals. LabError if a program refuses them."""
+        self._behind |= has_changed
         if self._behind and time.monotonic() >= self._due:
-            self._write_news(at_end=False)
+            self._write_new_rows(at_end=False)
 
     def finish(self) -> None:
         """Add all remaining rows, also of unfinished runs. LabError if a program refuses them."""
-        self._write_news(at_end=True)
+        self._write_new_rows(at_end=True)
 
-    def _write_news(self, at_end: bool) -> None:
+    def _write_new_rows(self, at_end: bool) -> None:
         began = time.monotonic()
         try:
             if not self._writers:
@@ -76,8 +76,8 @@ class Mirror:
             self._open.close()
             raise
         finally:
-            now = time.monotonic()
-            self._due = now + max(LEAST_SECONDS, SHARE * (now - began))
+            ended = time.monotonic()
+            self._due = ended + max(LEAST_SECONDS, SHARE * (ended - began))
 
     def _write_rows(self, evidence: Evidence, at_end: bool) -> None:
         starts = Counter(map(str, read_starts(evidence, self._study)["run_id"]))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,13 @@ class Project:
     def add(self, run: RunRows, rows: Iterable[LoggedRow]) -> None:
         """Add one row per step to the project's table."""
         entries = list(rows)
-        at = datetime.fromtimestamp(run.started_at, UTC).isoformat()
+        started = datetime.fromtimestamp(run.started_at, UTC).isoformat()
         self._call(
             "bulk_log",
             run,
             metrics_list=[dict(row) for _, row in entries],
             steps=[step for step, _ in entries],
-            timestamps=[at] * len(entries),
+            timestamps=list(repeat(started, len(entries))),
             config=dict(run.settings),
         )
 

@@ -41,8 +41,8 @@ class Runs:
         import wandb
 
         place = self._place(run)
-        if (before := self._open.pop(place, None)) is not None:
-            before.finish()
+        if (previous := self._open.pop(place, None)) is not None:
+            previous.finish()
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         self._open[place] = wandb.init(

@@ -63,7 +63,7 @@ def import_file(path: Path, runs: Path, name: str | None = None) -> Imported:
     """
     raw = parsed(path)
     study = {key: value for key, value in raw.items() if key not in LOGS}
-    stated = parse_stated_study(study, name or path.stem, path)
+    study_statement = parse_stated_study(study, name or path.stem, path)
     shared = {"score": raw["score"]} if "score" in raw else {}
     specs = []
     for key, usual in (("runs", shared), (ITEMS, {**shared, "source": ITEMS})):
@@ -75,11 +75,11 @@ def import_file(path: Path, runs: Path, name: str | None = None) -> Imported:
         ]
     if not specs:
         raise LabError(f"{path}: it names no logs; give it a [[runs]] table with source and path")
-    return import_runs(runs, stated, specs, path.parent)
+    return import_runs(runs, study_statement, specs, path.parent)
 
 
 def import_runs(
-    runs: Path, stated: StatedStudy, specs: Sequence[RunSpec], base: Path = Path()
+    runs: Path, study_statement: StatedStudy, specs: Sequence[RunSpec], base: Path = Path()
 ) -> Imported:
     """Import these logs into one study, all or none.
 
@@ -88,24 +88,26 @@ def import_runs(
     notes: list[str] = []
     logs = resolve_run_specs(specs, base, notes)
     imported = {(log.arm, log.seed) for log in logs if log.spec.source != ITEMS}
-    existing = declarations.existing_import(runs, stated.name)
-    before = declarations.without_replaced(existing, imported)
-    earlier = declarations.earlier_settings(before)
-    with ImportTransaction(runs, stated.name).open() as transaction:
-        done: Done = []
+    existing = declarations.existing_import(runs, study_statement.name)
+    replaced_declaration = declarations.without_replaced(existing, imported)
+    earlier = declarations.earlier_settings(replaced_declaration)
+    with ImportTransaction(runs, study_statement.name).open() as transaction:
+        conversions: Done = []
         for log in logs:
-            settings = {**earlier.get(log.arm, {}), **stated.of(log.arm)}
+            settings = {**earlier.get(log.arm, {}), **study_statement.of(log.arm)}
             at_end = transaction.end(log.arm, log.seed)
             converted = read_log(log, base, settings, at_end)
             transaction.stage_run(log.arm, log.seed, converted, log.source)
-            done.append((log.arm, log.seed, converted))
+            conversions.append((log.arm, log.seed, converted))
         changed = [run.id for run in transaction.runs if run.state != "unchanged"]
-        news = ", ".join(name.partition("/")[2] for name in changed)
-        declared = declarations.declaration(before, stated, done, news)
+        run_names = ", ".join(name.partition("/")[2] for name in changed)
+        declared = declarations.declaration(
+            replaced_declaration, study_statement, conversions, run_names
+        )
         if declared != existing or changed:
             transaction.commit(declared)
-        notes += [*_notes(transaction.runs), *_unequal_evaluations(done)]
-        return Imported(stated.name, tuple(transaction.runs), tuple(dict.fromkeys(notes)))
+        notes += [*_notes(transaction.runs), *_unequal_evaluations(conversions)]
+        return Imported(study_statement.name, tuple(transaction.runs), tuple(dict.fromkeys(notes)))
 
 
 def read_log(log: RunLog, base: Path, settings: dict[str, object], at_end: int = 1) -> Conversion:
@@ -114,11 +116,11 @@ def read_log(log: RunLog, base: Path, settings: dict[str, object], at_end: int =
     content = reader_of(spec).read(log.path, log.run, spec)
     if spec.config is not None:
         file = base / spec.config.replace("{arm}", log.arm).replace("{seed}", str(log.seed))
-        stated = read_config(file)
+        config = read_config(file)
         content.files = (*content.files, file)
     else:
-        stated = {}
-    return Conversion(content, spec, settings, at_end, stated)
+        config = {}
+    return Conversion(content, spec, settings, at_end, config)
 
 
 def _notes(runs: Sequence[ImportedRun]) -> list[str]:
@@ -144,10 +146,10 @@ def _not_understood(run: ImportedRun) -> Iterator[str]:
         )
 
 
-def _unequal_evaluations(done: Done) -> Iterator[str]:
+def _unequal_evaluations(conversions: Done) -> Iterator[str]:
     """A note for each benchmark with steps that were evaluated in some runs only."""
     by_bench: dict[str, dict[str, set[int]]] = {}
-    for arm, seed, converted in done:
+    for arm, seed, converted in conversions:
         for bench, steps in converted.evaluated.items():
             by_bench.setdefault(bench, {})[f"{arm}/s{seed}"] = steps
     for bench, runs in by_bench.items():

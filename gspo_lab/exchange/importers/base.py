@@ -116,9 +116,9 @@ class LogReader(Protocol):
 def few(names: Iterable[str], most: int = 6) -> str:
     """The first names as a list in a sentence, with the number of the others."""
     everything = list(names)
-    others = len(everything) - most
+    rest_count = len(everything) - most
     listed = ", ".join(everything[:most])
-    return f"{listed} and {others} more" if others > 0 else listed
+    return f"{listed} and {rest_count} more" if rest_count > 0 else listed
 
 
 def bench_name(text: str) -> str:
@@ -151,8 +151,8 @@ def parse_int(value: Any, where: str, name: str = "step") -> int:
 
     LabError if it is not a whole number of at least 0.
     """
-    if isinstance(value, str) and (parts := PART_OF_TOTAL.fullmatch(value)):
-        value = parts[1]
+    if isinstance(value, str) and (match := PART_OF_TOTAL.fullmatch(value)):
+        value = match[1]
     number = parse_number(value)
     if number is None or not math.isfinite(number) or number != int(number):
         raise LabError(f"{where}: its {name} is {value!r}, not a whole number from 0 on")
@@ -163,8 +163,8 @@ def parse_int(value: Any, where: str, name: str = "step") -> int:
 
 def planned_steps(value: Any) -> int | None:
     """The number of steps in a text like "3/10"; None for any other value."""
-    parts = PART_OF_TOTAL.fullmatch(value) if isinstance(value, str) else None
-    return int(parts[2]) if parts else None
+    match = PART_OF_TOTAL.fullmatch(value) if isinstance(value, str) else None
+    return int(match[2]) if match else None
 
 
 def first_entry(entry: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:

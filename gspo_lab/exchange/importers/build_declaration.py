@@ -5,6 +5,7 @@ are unknown.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ class StatedStudy:
 
     def of(self, arm: str) -> dict[str, Any]:
         """The stated settings of an arm and of all arms."""
-        stated = self.settings or {}
-        return {**stated.get(None, {}), **stated.get(arm, {})}
+        statement = self.settings or {}
+        return {**statement.get(None, {}), **statement.get(arm, {})}
 
 
 def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> StatedStudy:
@@ -133,28 +134,33 @@ def without_replaced(declared: Declaration, imported: Collection[tuple[str, int]
     """The declaration of the runs that stay: without arms if this import replaces all of them, and
     no answers that came by themselves.
     """
-    everything = {(arm, seed) for arm in declared.arms for seed in declared.seeds}
-    benches = [bench for arm in declared.arms.values() for bench in arm.settings.bench]
-    if not everything <= set(imported) or any(bench.problems for bench in benches):
+    has_answers = any(
+        bench.problems
+        for bench in chain.from_iterable(arm.settings.bench for arm in declared.arms.values())
+    )
+    if has_answers or not set(product(declared.arms, declared.seeds)) <= set(imported):
         return declared
     return replace(declared, arms={}, seeds=(), recorded=None)
 
 
 def declaration(
-    before: Declaration, stated: StatedStudy, done: Iterable[tuple[str, int, Conversion]], news: str
+    earlier: Declaration,
+    statement: StatedStudy,
+    conversions: Iterable[tuple[str, int, Conversion]],
+    run_names: str,
 ) -> Declaration:
     """The study with these runs. LabError if they contradict each other or an earlier import."""
-    runs = list(done)
-    arms = list(dict.fromkeys((*before.arms, *(arm for arm, _, _ in runs))))
-    settings = _settings_of(arms, before, stated, runs)
-    benches = _benches(before, [converted for _, _, converted in runs])
+    runs = list(conversions)
+    arms = list(dict.fromkeys((*earlier.arms, *(arm for arm, _, _ in runs))))
+    settings = _settings_of(arms, earlier, statement, runs)
+    benches = _benches(earlier, [converted for _, _, converted in runs])
     problems: list[str] = []
     resolved = _arms(settings, arms, benches, problems)
-    seeds = tuple(sorted({*before.seeds, *(seed for _, seed, _ in runs)}))
-    verdict = stated.verdict or before.verdict
-    claims = stated.claims or before.claims
-    _check_unit(before, stated, verdict, runs, benches)
-    if before.arms and verdict != before.verdict:
+    seeds = tuple(sorted({*earlier.seeds, *(seed for _, seed, _ in runs)}))
+    verdict = statement.verdict or earlier.verdict
+    claims = statement.claims or earlier.claims
+    _check_unit(earlier, statement, verdict, runs, benches)
+    if earlier.arms and verdict != earlier.verdict:
         problems.append(
             "verdict: another rule than the one that the study was imported with; give it another"
             " name"
@@ -163,17 +169,17 @@ def declaration(
         broken = broken_rules(resolved, verdict, resolved)
         broken += broken_looks(verdict.looks, len(seeds))
         problems += [line for line in broken if line.startswith(("bench", "verdict"))]
-    if not before.arms or claims != before.claims:  # an earlier import's claims stay valid
+    if not earlier.arms or claims != earlier.claims:  # an earlier import's claims stay valid
         problems += broken_question(verdict, [claim.name for claim in claims])
-    _raise(stated.name, problems)
+    _raise(statement.name, problems)
     shared = set.intersection(*map(set, settings.values()))
     same = {key for key in shared if len({repr(settings[arm][key]) for arm in arms}) == 1}
-    has_usual_question = not before.arms or before.question == usual_question(before.arms)
-    usual = usual_question(arms) if has_usual_question else before.question
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    has_usual_question = not earlier.arms or earlier.question == usual_question(earlier.arms)
+    usual = usual_question(arms) if has_usual_question else earlier.question
+    time = datetime.now(UTC).isoformat(timespec="seconds")
     declared = Declaration(
-        name=stated.name,
-        question=stated.question or usual,
+        name=statement.name,
+        question=statement.question or usual,
         arms={
             name: replace(arm, declared=tuple(sorted(settings[name].keys() - same)))
             for name, arm in resolved.items()
@@ -182,12 +188,12 @@ def declaration(
         verdict=verdict,
         claims=claims,
         recorded=tuple(sorted(same)),
-        created=before.created or now,
+        created=earlier.created or time,
         version=__version__,
-        edits=before.edits,
+        edits=earlier.edits,
     )
-    if before.arms and declared.locked() != before.locked():
-        declared = replace(declared, edits=(*before.edits, Edit(now, f"imported: {news}")))
+    if earlier.arms and declared.locked() != earlier.locked():
+        declared = replace(declared, edits=(*earlier.edits, Edit(time, f"imported: {run_names}")))
     return declared
 
 
@@ -200,15 +206,17 @@ def _raise(name: object, problems: list[str]) -> None:
 
 def _settings_of(
     arms: Iterable[str],
-    before: Declaration,
-    stated: StatedStudy,
+    earlier_declaration: Declaration,
+    statement: StatedStudy,
     runs: Iterable[tuple[str, int, Conversion]],
 ) -> dict[str | None, Mapping[str, Any]]:
     """Per arm the settings that earlier imports, the person and the logs state."""
-    earlier = earlier_settings(before)
+    earlier = earlier_settings(earlier_declaration)
     settings: dict[str | None, Mapping[str, Any]] = {}
     for arm in arms:
-        settings[arm] = _merge_settings(arm, earlier.get(arm, {}), stated.of(arm), "the study says")
+        settings[arm] = _merge_settings(
+            arm, earlier.get(arm, {}), statement.of(arm), "the study says"
+        )
     for arm, seed, converted in runs:
         who = f"the log of seed {seed} says"
         settings[arm] = _merge_settings(arm, settings[arm], converted.settings, who)
@@ -216,8 +224,8 @@ def _settings_of(
 
 
 def _check_unit(
-    before: Declaration,
-    stated: StatedStudy,
+    earlier: Declaration,
+    statement: StatedStudy,
     verdict: VerdictTable,
     runs: Iterable[tuple[str, int, Conversion]],
     benches: list[dict[str, Any]],
@@ -226,14 +234,14 @@ def _check_unit(
     unit was stated.
     """
     usual = VerdictTable().margin
-    has_margin = stated.verdict is not None and "margin" in stated.verdict.model_fields_set
-    if has_margin or before.verdict.margin != usual or not benches:
+    has_margin = statement.verdict is not None and "margin" in statement.verdict.model_fields_set
+    if has_margin or earlier.verdict.margin != usual or not benches:
         return
     primary = verdict.primary or benches[0]["name"]
     largest = max((converted.largest.get(primary, 0.0) for _, _, converted in runs), default=0.0)
     if largest > 1:
         raise LabError(
-            f"{stated.name}: scores of {primary} reach {largest:g}, and the usual margin of"
+            f"{statement.name}: scores of {primary} reach {largest:g}, and the usual margin of"
             f" {usual:g} is of shares from 0 to 1: divide percentages by 100; of another scale say"
             " the margin, --set verdict.margin=0.5"
         )
@@ -247,25 +255,23 @@ def usual_question(arms: Iterable[str]) -> str:
 
 
 def _merge_settings(
-    arm: str, known: Mapping[str, Any], new: Mapping[str, Any], who: str
+    arm: str, settings: Mapping[str, Any], new: Mapping[str, Any], who: str
 ) -> dict[str, Any]:
-    """Both tables. LabError if `new`, which `who` states, contradicts `known`."""
-    odd = [key for key in known.keys() & new.keys() if known[key] != new[key]]
+    """Both tables. LabError if `new`, which `who` states, contradicts `settings`."""
+    odd = [key for key in settings.keys() & new.keys() if settings[key] != new[key]]
     if odd:
         key = min(odd)
         raise LabError(
-            f"arm {arm}: {key} is {known[key]!r}, and {who} {new[key]!r}; make two arms of it, or"
-            " mend it"
+            f"arm {arm}: {key} is {settings[key]!r}, and {who} {new[key]!r}; make two arms of it,"
+            " or mend it"
         )
-    return {**known, **new}
+    return {**settings, **new}
 
 
-def _benches(before: Declaration, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
-    problems = {
-        bench.name: bench.problems or 0
-        for arm in before.arms.values()
-        for bench in arm.settings.bench
-    }
+def _benches(earlier: Declaration, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
+    problems: dict[str, int] = {}
+    for arm in earlier.arms.values():
+        problems |= {bench.name: bench.problems or 0 for bench in arm.settings.bench}
     for converted in runs:
         for name in converted.benches:
             problems[name] = max(problems.get(name, 0), len(converted.problems.get(name, ())))
@@ -284,16 +290,16 @@ def _arms(
     """Arms whose known settings are the stated ones."""
     arms: dict[str, Arm] = {}
     for name in names:
-        known = {**settings.get(None, {}), **settings.get(name, {})}
+        arm_settings = {**settings.get(None, {}), **settings.get(name, {})}
         raw: dict[str, Any] = {"bench": benches}
-        for key, value in known.items():
+        for key, value in arm_settings.items():
             set_dotted(raw, key, value)
-        preset = known.get(PRESET)
+        preset = arm_settings.get(PRESET)
         if preset is not None and preset not in PRESETS:
             problems.append(
                 f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}"
             )
         resolved = validated(Settings, completed(raw), f"arm.{name}", problems)
         if resolved is not None:
-            arms[name] = Arm(name, (), resolved, known=frozenset(known))
+            arms[name] = Arm(name, (), resolved, recorded_keys=frozenset(arm_settings))
     return arms

@@ -71,13 +71,13 @@ def _plain(value: Any) -> Any:
 
 
 def check_alike(
-    arm: str, name: str, config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
+    arm: str, name: str, config: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """LabError if a run's configuration differs from that of another run of its arm.
 
     `others` are their configurations by name.
     """
-    for other, earlier in others.items():
+    for other, earlier in configs.items():
         shared = config.keys() & earlier.keys()
         odd = differing({key: earlier[key] for key in shared}, {key: config[key] for key in shared})
         if odd:
@@ -135,10 +135,10 @@ def training_arguments(path: Path) -> dict[str, Any] | None:
         if len(content) > LARGEST:
             return None
         arguments = _Reader(io.BytesIO(content)).load()
-        named = vars(arguments).items()
+        entries = vars(arguments).items()
     except Exception:  # a damaged pickle may raise anything
         return None
-    return {key: _argument(value) for key, value in named if not key.startswith("_")}
+    return {key: _argument(value) for key, value in entries if not key.startswith("_")}
 
 
 class _Inert:
@@ -147,9 +147,9 @@ class _Inert:
     It holds the constructor's arguments and executes nothing.
     """
 
-    def __new__(cls, *made_of: Any, **more: Any) -> "_Inert":
+    def __new__(cls, *arguments: Any, **keywords: Any) -> "_Inert":
         inert = object.__new__(cls)
-        inert.__dict__["_made_of"] = made_of
+        inert.__dict__["_made_of"] = arguments
         return inert
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -2,6 +2,8 @@
 own name.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +11,7 @@ from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few
+from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few, first_entry, parse_number
 from gspo_lab.exchange.importers.config import comparable_settings
 from gspo_lab.exchange.importers.metric_buffer import MetricBuffer, Number, as_number
 from gspo_lab.exchange.importers.metric_names import (
@@ -30,6 +32,11 @@ AVERAGED = -1
 MOST = 2**53
 """From this value on floats cannot represent every whole number."""
 REWARD = "training reward"
+PROMPTS = "prompt_digest"
+PROMPT_NAMES = ("prompts_digest", "prompt_hash", "prompts", "prompt")
+"""Usual names of a row's prompts, or of their digest."""
+COUNTS = ("prompts", "prompt")
+"""Those of them that are a number of prompts where they hold a number."""
 SUMMARY = "train_runtime"
 """A metric of the last row of a transformers trainer, which holds totals of the whole run."""
 
@@ -42,7 +49,7 @@ class _Row:
 
     step: dict[str, float] = field(default_factory=dict)
     update: dict[str, float] = field(default_factory=dict)
-    own: dict[str, float] = field(default_factory=dict)
+    unnamed: dict[str, float] = field(default_factory=dict)
     """Under the program's names."""
     score: dict[str, float] = field(default_factory=dict)
     trained: bool = False
@@ -74,6 +81,9 @@ class Conversion:
         """The number of steps, counted from the program's first."""
         self._spec = spec
         self._at_end = at_end
+        self._prompts: dict[int, bytes] = {}
+        """Per step the sha256 of the prompts that its row names."""
+        self._stream = b""
         self._buffer = self._read_rows()
         public, count = public_settings({**log.settings, **(config or {})})
         self.secrets = count + len(self._buffer.left_out if self._buffer else ())
@@ -102,21 +112,30 @@ class Conversion:
             if entries.get(SUMMARY) not in (None, ""):
                 self.log.notes.append("the summary of the whole run, its last row, is left out")
             else:
-                buffer.add(step, entries)
+                buffer.add(step, self._without_prompts(step, entries))
         if empty and self.log.answers:
             return None
         buffer.finish()
         return buffer
+
+    def _without_prompts(self, step: int, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A row without its prompts or their digest, which `_prompts` keeps as a digest."""
+        name, prompts = first_entry(entries, self._spec.names_of(PROMPTS, *PROMPT_NAMES))
+        is_count = name in COUNTS and parse_number(prompts) is not None
+        if not name or is_count:
+            return entries
+        self._prompts[step] = hashlib.sha256(json.dumps(prompts).encode()).digest()
+        return {key: value for key, value in entries.items() if key != name}
 
     def _names(self) -> MetricNames:
         """The names of the program that wrote the log, recognised by them if nothing states it."""
         spec = self._spec
         program = spec.logged_by or self.log.program
         if spec.logged_by is None and program not in tables() and self._buffer is not None:
-            known = recognise(self._buffer.names, self.log.step_name)
-            if known is not None:
-                self.log.notes.append(f"read as a log of {known}, by its names (--logged-by)")
-                program = known
+            recognised = recognise(self._buffer.names, self.log.step_name)
+            if recognised is not None:
+                self.log.notes.append(f"read as a log of {recognised}, by its names (--logged-by)")
+                program = recognised
         if program in tables():
             self.log.program = program
         return metric_names(program, spec.map, spec.scores)
@@ -148,9 +167,9 @@ class Conversion:
         return self.planned - max(self.log.reached, self.steps) >= self._interval
 
     def _rows(self, buffer: MetricBuffer) -> Iterator[Converted]:
-        first = self.names.counts_from or 0
+        first_step = self.names.counts_from or 0
         for step, values in buffer.rows():
-            yield from self._row(step, step - first, self._sort(step, values))
+            yield from self._row(step, step - first_step, self._sort(step, values))
         notes = self.log.notes
         for name, nonfinite_at in self._nonfinite.items():
             notes.append(f"{name} is NaN or infinite, first at step {nonfinite_at}")
@@ -199,33 +218,43 @@ class Conversion:
 
     def _row(self, step: int, place: int, row: _Row) -> Iterator[Converted]:
         if row.trained and place < 0:
-            known = sorted(row.step) + sorted(row.update)
-            if known:
+            columns = sorted(row.step) + sorted(row.update)
+            if columns:
                 raise LabError(
-                    f"{self.where}: it has numbers of training at step {step} ({few(known)}), and"
+                    f"{self.where}: it has numbers of training at step {step} ({few(columns)}), and"
                     f" {self.names.program} counts its steps from {self.names.counts_from}; if"
                     " another program wrote it, give --logged-by"
                 )
-        if place >= 0 and (row.update or row.own):
+        if place >= 0 and (row.update or row.unnamed):
             yield UpdateRecord(
                 step=place,
                 minibatch=AVERAGED,
-                engine_metrics=row.own or None,
+                engine_metrics=row.unnamed or None,
                 **self._typed(step, row.update),
             )
-        elif row.own:
-            self._untrained.update(row.own.keys())
+        elif row.unnamed:
+            self._untrained.update(row.unnamed.keys())
         if row.trained and place >= 0:
             self._interval = max(self._interval, place + 1 - self.steps)
             self.steps = place + 1
-            yield StepRecord(step=place, **self._typed(step, row.step))
+            yield StepRecord(
+                step=place, prompt_digest=self._digest(step), **self._typed(step, row.step)
+            )
         # A score is measured after the step's updates: one more than the step of a program that
         # counts from 0.
-        done = step + 1 if self.names.counts_from == 0 else step
+        steps_done = step + 1 if self.names.counts_from == 0 else step
         for bench, score in row.score.items():
             self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
-            self.evaluated.setdefault(bench, set()).add(done)
-            yield ScoreRecord(step=done, bench=bench, score=score)
+            self.evaluated.setdefault(bench, set()).add(steps_done)
+            yield ScoreRecord(step=steps_done, bench=bench, score=score)
+
+    def _digest(self, step: int) -> str | None:
+        """The digest of the prompts of all rows up to and with this step's; None without any."""
+        prompts = self._prompts.get(step)
+        if prompts is None:
+            return None
+        self._stream = hashlib.sha256(self._stream + prompts).digest()
+        return self._stream.hex()
 
     def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """The values in their columns' types. LabError for a count that is not a whole number."""
@@ -254,7 +283,7 @@ class Conversion:
             meaning = metric.meaning or f"score of {bench}, as logged"
             metric = replace(metric, meaning=meaning, score=bench)
             places = (*places, ("score", bench))
-        if ("own", name) in places:
+        if ("unnamed", name) in places:
             metric = replace(metric, column=None)
         self._taken.update(places)
         self.metrics[name] = metric
@@ -268,10 +297,10 @@ class Conversion:
         """
         column = metric.column
         if column is None:
-            return "own", name
+            return "unnamed", name
         place = ("update" if column in OF_UPDATES else "step", column)
         mapped_elsewhere = name not in self.names.mapped and column in self.names.mapped.values()
-        return ("own", name) if place in self._taken or mapped_elsewhere else place
+        return ("unnamed", name) if place in self._taken or mapped_elsewhere else place
 
     def _answers(self) -> Iterator[AnswerRecord]:
         for answer in self.log.answers:
@@ -288,14 +317,14 @@ class Conversion:
     def _check_names(self) -> None:
         """LabError where the log has no number under a name that the import states."""
         scored = {name for name in self.benches.values() if name}
-        lacking = {
+        missing = {
             "which --map names": self.names.mapped.keys() - self.metrics.keys(),
             "the score to read": self.names.scored.keys() - scored,
         }
-        for what, names in lacking.items():
+        for purpose, names in missing.items():
             if names:
                 raise LabError(
-                    f"{self.where}: no number under {few(sorted(names))}, {what}; it has"
+                    f"{self.where}: no number under {few(sorted(names))}, {purpose}; it has"
                     f" {few(sorted(self.metrics), 20) or 'none'}"
                 )
 

@@ -90,20 +90,20 @@ class ImportTransaction:
         """
         name = f"{self._study}/{arm}/s{seed}"
         live = self._folder(self._live, arm, seed)
-        beside = self._folder(self._beside, arm, seed)
-        earlier = next((folder for folder in (beside, live) if folder.journal.exists()), None)
+        staged = self._folder(self._beside, arm, seed)
+        earlier = next((folder for folder in (staged, live) if folder.journal.exists()), None)
         origin = None if earlier is None else _origin(earlier)
         if earlier is not None and origin is None:
             raise LabError(
                 f"{name} was trained here; give the import another --study, or another seed"
             )
-        draft = RunFolder(beside.path.with_name(f"{beside.path.name}.draft"))
+        draft = RunFolder(staged.path.with_name(f"{staged.path.name}.draft"))
         draft.path.mkdir(parents=True)
-        kept, kept_origin = _records_to_keep(earlier, origin, converted)
-        self._write(draft, kept, converted, source, kept_origin)
-        shutil.rmtree(beside.path, ignore_errors=True)
-        draft.path.rename(beside.path)
-        self._record_outcome(name, live, beside, extends=kept_origin is not None)
+        kept_records, kept_origin = _records_to_keep(earlier, origin, converted)
+        self._write(draft, kept_records, converted, source, kept_origin)
+        shutil.rmtree(staged.path, ignore_errors=True)
+        draft.path.rename(staged.path)
+        self._record_outcome(name, live, staged, extends=kept_origin is not None)
 
     def commit(self, declaration: Declaration) -> None:
         """Write study.json and every run.json, and move the journals into the study.
@@ -135,7 +135,7 @@ class ImportTransaction:
                     entry.declared,
                     {},
                     origin=origin,
-                    known=entry.known,
+                    recorded_keys=entry.recorded_keys,
                 )
                 specified.append((run, source, live))
         self._live.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ class ImportTransaction:
     def _write(
         self,
         folder: RunFolder,
-        kept: Iterable[Record],
+        kept_records: Iterable[Record],
         converted: Conversion,
         source: str,
         kept_origin: Origin | None,
@@ -183,9 +183,9 @@ class ImportTransaction:
         """
         origin = Origin(converted.log.program, without_home(source), converted.log.version)
         facts = {ORIGIN: origin.to_json()}
-        records = chain(converted.records(), kept)
+        records = chain(converted.records(), kept_records)
         if converted.has_no_rows:
-            records = chain(kept, converted.records())
+            records = chain(kept_records, converted.records())
         end = 0
         with Journal(folder.path) as journal:
             journal.write([RunStatus(state=STARTED, step=0, facts=facts)])

@@ -123,13 +123,13 @@ class MetricBuffer:
             self._highest[name] = max(self._highest.get(name, 0), last)
 
     def _note_double(self, name: str, step: int, value: Number) -> None:
-        before = as_number(self._values[name])
+        previous = as_number(self._values[name])
         number = as_number(value)
-        if before == number or not math.isfinite(before - number):
+        if previous == number or not math.isfinite(previous - number):
             return
         self._doubled[name] += 1
         self._first_double = self._first_double or (
-            f"{name} is logged twice at step {step}, {before:g} and {number:g}"
+            f"{name} is logged twice at step {step}, {previous:g} and {number:g}"
         )
 
     def finish(self) -> None:
@@ -137,7 +137,10 @@ class MetricBuffer:
         self._write()
         if self._top < 0:
             texts = f"; {few(sorted(self._texts))} hold text" if self._texts else ""
-            raise LabError(f"{self._where}: no step in it has a number{texts}; nothing to import")
+            raise LabError(
+                f"{self._where}: it has no number to import: steps, seeds, and names that look like"
+                f" secrets or begin with '_' are left out{texts}"
+            )
         if not self._finite:
             raise LabError(
                 f"{self._where}: every number in it is NaN or infinite; nothing to import"
@@ -159,8 +162,8 @@ class MetricBuffer:
             )
         for name, (step, text, count) in self._texts.items():
             if name in self._first:
-                shown = str(text).strip()
-                value = f" ({shown})" if shown.lower() in MISSING else ""
+                stripped = str(text).strip()
+                value = f" ({stripped})" if stripped.lower() in MISSING else ""
                 self._notes.append(
                     f"{name} has a text in place of a number{value} at step {step}: {count} left"
                     " out"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,17 @@ from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
 TABLE = Path(__file__).with_name("names.toml")
-MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
+MAPPED = (
+    "step",
+    "arm",
+    "seed",
+    "run",
+    "problem",
+    "correct",
+    "sample",
+    "bench",
+    "prompt_digest",
+)
 """Keys of `--map` that are not columns."""
 OURS = "gspo-lab"
 COMMON = "common"
@@ -123,7 +134,7 @@ class MetricNames:
     def is_validation(self, name: str) -> bool:
         """Whether it is a number of an evaluation."""
         names = (name, self.plain(name))
-        return any(fnmatchcase(entry, pattern) for entry in names for pattern in VALIDATION)
+        return any(fnmatchcase(*pair) for pair in product(names, VALIDATION))
 
     def becomes_nonfinite(self, name: str) -> bool:
         """Whether it is a loss or a gradient norm, which is not finite after an update that is not
@@ -195,11 +206,11 @@ def metric_names(
 
     LabError where `--map` names no column.
     """
-    known = OF_STEPS | OF_UPDATES | SHORT.keys()
+    known_names = OF_STEPS | OF_UPDATES | SHORT.keys()
     for column in columns:
-        if column not in known and column not in MAPPED:
+        if column not in known_names and column not in MAPPED:
             raise LabError(
-                f"--map {column}=...: no column '{column}'{nearest(column, known)};"
+                f"--map {column}=...: no column '{column}'{nearest(column, known_names)};"
                 " docs/reference/metrics.md"
             )
     mapped = {
@@ -234,9 +245,11 @@ def recognise(metrics: Collection[str], step_name: str | None) -> str | None:
     counts: dict[str, int] = {}
     for program, table in tables().items():
         names = metric_names(program, {}, {})
-        known = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
-        if program != OURS and any("/" in name for name in known):
-            counts[program] = len(known) + (step_name in table.get("axes", ()))
+        known_names = [name for name in sorted(metrics)[:MOST_NAMES] if _is_known(names, name)]
+        if step_name in table.get("axes", ()):
+            known_names.append(step_name or "")
+        if program != OURS and any("/" in name for name in known_names):
+            counts[program] = len(known_names)
     best = max(counts.values(), default=0)
     programs = [program for program, count in counts.items() if count == best]
     return programs[0] if best >= ENOUGH_NAMES and len(programs) == 1 else None

@@ -81,7 +81,9 @@ def resolve_run_specs(specs: Sequence[RunSpec], base: Path, notes: list[str]) ->
     LabError if a log has no arm or seed, if two logs have the same, or if two arms differ only in
     upper and lower case.
     """
-    logs = [_legal(log, notes) for spec in specs for log in _logs_of(spec, base, notes)]
+    logs: list[RunLog] = []
+    for spec in specs:
+        logs += [_legal(log, notes) for log in _logs_of(spec, base, notes)]
     claimed: dict[tuple[str, int, bool], RunLog] = {}
     spelled: dict[str, str] = {}
     for log in logs:
@@ -118,22 +120,25 @@ def _logs_of(spec: RunSpec, base: Path, notes: list[str]) -> Iterator[RunLog]:
     paths = _paths(spec, base, notes)
     if not paths:
         raise LabError(f"{spec.path}: nothing in {base} fits this pattern")
-    for path, parts in paths:
+    for path, path_match in paths:
         if not path.exists():
             raise LabError(f"{path}: no such file or folder")
-        stated = {"arm": parts.get("arm", spec.arm), "seed": parts.get("seed", spec.seed)}
+        arm_and_seed = {
+            "arm": path_match.get("arm", spec.arm),
+            "seed": path_match.get("seed", spec.seed),
+        }
         runs_inside = getattr(reader_of(spec), "runs", None)
         inside = [""] if runs_inside is None else runs_inside(path, spec)
         if inside == [""]:
-            yield RunLog(*_arm_and_seed(stated, path, spec), path, "", spec)
+            yield RunLog(*_arm_and_seed(arm_and_seed, path, spec), path, "", spec)
             continue
-        yield from _runs_inside(path, inside, stated, spec, notes)
+        yield from _runs_inside(path, inside, arm_and_seed, spec, notes)
 
 
 def _runs_inside(
     path: Path,
     inside: Sequence[str],
-    stated: Mapping[str, Any],
+    arm_and_seed: Mapping[str, Any],
     spec: RunSpec,
     notes: list[str],
 ) -> Iterator[RunLog]:
@@ -142,15 +147,15 @@ def _runs_inside(
     odd = []
     for run in inside:
         usual = INSIDE_RUN.fullmatch(run)
-        named = (
+        match = (
             match_pattern(spec.run_pattern, run)
             if spec.run_pattern
             else usual and usual.groupdict()
         )
-        if named is None:
+        if match is None:
             odd.append(run or "rows without arm, seed or run")
             continue
-        yield RunLog(*_arm_and_seed({**stated, **named}, path, spec), path, run, spec)
+        yield RunLog(*_arm_and_seed({**arm_and_seed, **match}, path, spec), path, run, spec)
     if len(odd) == len(inside):
         raise LabError(
             f"{path}: of the runs inside ({few(odd, 8)}) none is named '{pattern}'; give the"
@@ -164,14 +169,14 @@ def _runs_inside(
         )
 
 
-def _arm_and_seed(stated: Mapping[str, Any], path: Path, spec: RunSpec) -> tuple[str, int]:
-    lacking = " and ".join(name for name in ("arm", "seed") if stated.get(name) is None)
-    if lacking:
+def _arm_and_seed(names: Mapping[str, Any], path: Path, spec: RunSpec) -> tuple[str, int]:
+    missing = " and ".join(name for name in ("arm", "seed") if names.get(name) is None)
+    if missing:
         raise LabError(
-            f"{path}: of which {lacking}? Give it (--arm, --seed), or write {{arm}}, {{seed}} in"
+            f"{path}: of which {missing}? Give it (--arm, --seed), or write {{arm}}, {{seed}} in"
             f" the path{_columns(path, spec)}"
         )
-    return str(stated["arm"]), int(stated["seed"])
+    return str(names["arm"]), int(names["seed"])
 
 
 def _columns(path: Path, spec: RunSpec) -> str:
@@ -193,11 +198,11 @@ def _paths(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict
     fitting = []
     odd = []
     for path in sorted(head.glob(glob)):
-        parts = match_pattern(pattern, str(path))
-        if parts is None:
+        match = match_pattern(pattern, str(path))
+        if match is None:
             odd.append(path.name)
         else:
-            fitting.append((path, parts))
+            fitting.append((path, match))
     if odd and fitting:
         notes.append(f"not imported: {few(odd)}; the path does not fit '{spec.path}'")
     return fitting

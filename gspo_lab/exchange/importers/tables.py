@@ -40,6 +40,8 @@ CORRECT = {"true": 1, "yes": 1, "false": 0, "no": 0}
 LONGEST = 1 << 24
 """Longest line of a log, in characters."""
 MOST_COLUMNS = 5_000
+UNNAMED = ("_", "Unnamed: ")
+"""Beginnings of columns that are no metrics: W&B's own, and the index that pandas writes."""
 DELIMITERS = (",", ";", "\t")
 DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+(?:[eE][+-]?\d+)?\s*")
 
@@ -90,7 +92,7 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
     long = METRIC in head[1] and VALUE in head[1]
     step_names = spec.step_names()
-    keys = {name for key in ("arm", "seed", "run") for name in spec.names_of(key)}
+    keys = {*spec.names_of("arm"), *spec.names_of("seed"), *spec.names_of("run")}
     rows_without_step = 0
     for where, entry in chain([head], run_entries):
         name, value = first_entry(entry, step_names)
@@ -110,7 +112,10 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
                 {
                     key: entry[key]
                     for key in entry
-                    if key not in keys and key not in step_names and key[:1] != "_"
+                    if key
+                    and key not in keys
+                    and key not in step_names
+                    and not key.startswith(UNNAMED)
                 },
             )
 
@@ -273,7 +278,7 @@ def _parquet(path: Path) -> Iterator[Entry]:
 
     try:
         with ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches(1000) for row in batch.to_pylist())
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
             yield from ((f"{path}, row {place}", row) for place, row in enumerate(rows, 1))
     except ArrowException as error:
         raise LabError(f"{path}: no Parquet file ({str(error).partition(chr(10))[0]})") from error

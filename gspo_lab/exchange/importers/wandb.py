@@ -231,5 +231,7 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
 
 def _spreads(entry: Mapping[str, Any], name: str) -> bool:
     """Whether a number stands for several, by the columns of their least and largest."""
-    low, high = (parse_number(entry.get(f"{name}{bound}")) for bound in BOUNDS)
+    least, largest = BOUNDS
+    low = parse_number(entry.get(name + least))
+    high = parse_number(entry.get(name + largest))
     return low is not None and high is not None and low < high

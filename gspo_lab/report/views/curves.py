@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import compared
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.findings.sentences import unstable_counts
@@ -43,6 +44,9 @@ BAND = (
 REWARD = (
     "In the paper (2507.18071, Fig. 1: 30B-A3B, one run per arm) GSPO learns more than GRPO with"
     " routing replay from equal compute; it gives no end figures."
+)
+OTHER_FUNCTIONS = (
+    "The arms' rewards are sums of different functions: their levels are not compared."
 )
 CLIPPED = (Reference(0.15, "paper, GSPO: 15 %"), Reference(0.0013, "paper, GRPO: 0.13 %"))
 """Of all response tokens: the values of claim C04."""
@@ -99,7 +103,9 @@ def curves_view(study: Source) -> CurvesView:
         _about(stable_chart(study), arms),
         _about(_routing(study), arms),
     )
-    rewards = _difference(study, "reward", "Training reward", points(study, "reward_mean"))
+    rewards = None
+    if not _rewards_differ(study):
+        rewards = _difference(study, "reward", "Training reward", points(study, "reward_mean"))
     folded = by_id(*(_about(chart, compared_names) for chart in (*scores.values(), rewards)))
     return CurvesView(opened | folded, tuple(opened))
 
@@ -109,6 +115,12 @@ def _about(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
     return None if chart is None else replace(chart, focus=arms)
 
 
+def _rewards_differ(study: Source) -> bool:
+    """Whether the arms' logs sum different reward functions."""
+    logged = imported_metrics(study)
+    return logged is not None and logged.rewards_differ
+
+
 def _reward(study: Source) -> Chart:
     return curve(
         study,
@@ -116,7 +128,7 @@ def _reward(study: Source) -> Chart:
         "Training reward",
         "mean reward",
         id="m-reward",
-        note=REWARD,
+        note=OTHER_FUNCTIONS if _rewards_differ(study) else REWARD,
         compute=True,
         finding=reward_difference(study),
     )

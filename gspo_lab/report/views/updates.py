@@ -237,7 +237,7 @@ def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
     """Arm without replay -> replay -> the arm that differs in nothing else, which of imported arms
     is unknown.
     """
-    resolved = {name: arm for name, arm in arms.items() if arm.known is None}
+    resolved = {name: arm for name, arm in arms.items() if arm.recorded_keys is None}
     pairs: dict[str, dict[str, str]] = {}
     for name, arm in resolved.items():
         if arm.settings.routing_replay != "none":

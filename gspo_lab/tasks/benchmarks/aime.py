@@ -2,8 +2,6 @@
 999.
 """
 
-from fractions import Fraction
-
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks.datasets import AIME24, AIME25, DatasetSource, find_files
@@ -43,10 +41,10 @@ class _Aime(Published):
             problems.append(Problem(f"{self.name}-{item.id}", prompt(item.problem), str(gold)))
         return tuple(problems)
 
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """Correct is the gold number."""
-        gold = Fraction(problem.reference)
-        return compared(stated, _read_integer(stated), gold, "whole number from 0 to 999")
+        gold = int(problem.reference)
+        return compared(extracted, _read_integer(extracted), gold, "whole number from 0 to 999")
 
 
 class Aime24(_Aime):

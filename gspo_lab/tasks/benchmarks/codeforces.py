@@ -42,6 +42,22 @@ INTERPRETER_BYTES = 64 * MIB
 """What Python itself takes of the memory limit, which was made for compiled programs."""
 
 TESTS = ("all", "official")
+COLUMNS = (
+    "id",
+    "title",
+    "description",
+    "input_format",
+    "output_format",
+    "examples",
+    "note",
+    "rating",
+    "contest_start",
+    "time_limit",
+    "memory_limit",
+    "generated_tests",
+    "generated_checker",
+)
+"""What is kept of a row. Its tests are kept once, as `Case`."""
 SECTIONS = (("description", ""), ("input_format", "Input"), ("output_format", "Output"))
 
 
@@ -126,12 +142,12 @@ class Codeforces(ProgramBenchmark):
         error = self.fault(problem)
         return super().grade(problem, answer) if error is None else Grade(None, None, error=error)
 
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
         judged = self._asked[problem.id]
         cases = self._cases(problem)
         opened = sandbox(self.unsafe)
-        program = Program(stated)
+        program = Program(extracted)
         full = self._full.get(problem.id)
         if isinstance(full, tuple):
             return grade_checked(
@@ -196,8 +212,9 @@ class Codeforces(ProgramBenchmark):
             seconds=seconds * self.time_factor,
             memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES,
         )
-        row = row | {"generated_checker": row.get("generated_checker") or ""}
-        return JudgedProblem(row, official, generated, limits)
+        kept_row = {column: row.get(column) for column in COLUMNS}
+        kept_row["generated_checker"] = row.get("generated_checker") or ""
+        return JudgedProblem(kept_row, official, generated, limits)
 
     def _generated_file(self, where: str, row: DatasetRow, file: DataFile) -> Path | None:
         """The contest's file of generated tests; None where the row says that there are none."""
@@ -220,7 +237,7 @@ class Codeforces(ProgramBenchmark):
         return path
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=2)
 def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
     """The generated tests of a problem, in order; LabError where they are not `count`, as its row
     says.
@@ -243,7 +260,7 @@ def _case(where: str, test: Any) -> Case:
 
 def _prompt(row: DatasetRow) -> str:
     """The statement under its usual headings, and what the program must be."""
-    parts = [
+    paragraphs = [
         (
             "You are an expert in programming contests. Solve the problem below with a program in"
             " Python 3 that reads standard input, writes standard output and keeps within the"
@@ -252,13 +269,13 @@ def _prompt(row: DatasetRow) -> str:
         f"# {row.get('title') or row['id']}",
         f"Time limit: {row['time_limit']:g} s. Memory limit: {row['memory_limit']:g} MB.",
     ]
-    parts += [
+    paragraphs += [
         f"## {head}\n{row[key]}" if head else row[key] for key, head in SECTIONS if row.get(key)
     ]
     for example in row.get("examples") or []:
-        parts.append(
+        paragraphs.append(
             f"## Example\nInput:\n```\n{example['input']}\n```\nOutput:\n```\n{example['output']}\n```"  # noqa: E501
         )
     if row.get("note"):
-        parts.append(f"## Note\n{row['note']}")
-    return "\n\n".join(parts) + "\n"
+        paragraphs.append(f"## Note\n{row['note']}")
+    return "\n\n".join(paragraphs) + "\n"

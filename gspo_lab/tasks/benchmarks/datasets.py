@@ -109,10 +109,10 @@ def fetch(name: str, source: DatasetSource, file: str) -> Path:
         return Path(ask())
     # the client lets through what its HTTP library raises, which differs between versions
     except Exception as error:
-        stated = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        message = " ".join(f"{type(error).__name__}: {error}".split())[:160]
         raise LabError(
             f"{name}: {file} of {source.repository} is not in the cache and cannot be fetched"
-            f" ({stated}); connect to the network once, or name a copy of your own with data ="
+            f" ({message}); connect to the network once, or name a copy of your own with data ="
             f" 'FILE' (--data FILE) or {VARIABLE}"
         ) from error
 
@@ -150,7 +150,7 @@ def rows(path: Path) -> Iterator[DatasetRow]:
         yield _row(f"{path}:{number}", parsed_json(f"{path}:{number}", line))
 
 
-def lines(path: Path, whole: "hashlib._Hash | None" = None) -> Iterator[tuple[int, int, bytes]]:
+def lines(path: Path, file_hash: "hashlib._Hash | None" = None) -> Iterator[tuple[int, int, bytes]]:
     """`(line number from 1, offset in bytes, line)` of each line that is not empty; `whole` is fed
     with all of them.
     """
@@ -158,8 +158,8 @@ def lines(path: Path, whole: "hashlib._Hash | None" = None) -> Iterator[tuple[in
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if whole is not None:
-                    whole.update(line)
+                if file_hash is not None:
+                    file_hash.update(line)
                 if line.strip():
                     yield number, offset, line
                 offset += len(line)

@@ -78,7 +78,8 @@ def last_box(text: str) -> str:
         outer_stop = closing_brace(text, outer)
         if outer_stop is None or outer_stop <= stop:
             break
-        start, stop = outer, outer_stop
+        start = outer
+        stop = outer_stop
     return text[start:stop]
 
 
@@ -140,6 +141,8 @@ _FONT_GROUP = re.compile(_FONT + r"\{([^{}]*)\}")
 _FONT_ALONE = re.compile(_FONT)
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:display|text)style(?![A-Za-z])")
 _SPACING = re.compile(r"\\(?:(?:left|right|q?quad|large|Large|huge)(?![A-Za-z])|[!,;:> ])|~")
+_LATEX_CHARACTERS = frozenset("\\^~")
+"""A text without any of these holds no LaTeX command, no power and no hard space."""
 _POWER = re.compile(r"\^\{\s*([23])\s*\}")
 _CURRENCY = re.compile(
     r"\\?\$|[€£¥₹¢₩₽]|\\(?:euro|pounds?|yen|texteuro|textsterling)(?![A-Za-z])"
@@ -158,6 +161,7 @@ _LABEL = re.compile(r"[A-Za-z ]+:")
 _TERM = re.compile(r"[A-Za-z0-9.+\-*/^_(){}|\\ ]+")
 """What may stand beside the number in a chain of equalities: a name, or how it came about."""
 _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), ("{", "}"), ("(", ")"), ("**", "**"), ("`", "`"))
+_OPENING_CHARACTERS = frozenset(opening[0] for opening, _ in _DELIMITERS)
 _RAISED_UNIT = re.compile(r"(?<=[A-Za-z])[²³](?![0-9])")
 _OTHER_FORMS = ("<super>", "<sub>", "<fraction>")
 _SCALES = {
@@ -201,19 +205,40 @@ def read_number(content: str) -> Number | None:
     text = plain_characters(content)
     if text is None:
         return None
-    text = _COLOUR.sub(" ", text.replace("{,}", ","))
+    text = text.replace("{,}", ",")
+    if not _LATEX_CHARACTERS.isdisjoint(text):
+        text = _without_fonts(text)
+    text = _CURRENCY.sub("", text)
+    if "\\" in text:
+        text = _FONT_ALONE.sub("", text)
+    text = _without_delimiters(text)
+    if "," in text or " " in text:
+        text = _THOUSANDS.sub(lambda number: re.sub("[, ]", "", number.group()), text)
+    modulo = "mod" in text
+    if modulo:
+        text = _MODULO.sub("", text)
+    text = _DEGREES.sub(" ", text)
+    return _number_of_chain(_without_modulus(text) if modulo else text)
+
+
+def _without_fonts(text: str) -> str:
+    """The text without LaTeX's commands for colours and spaces, and fonts around braces."""
+    text = _COLOUR.sub(" ", text)
     text = _POWER.sub(r"^\1", _SPACING.sub(" ", text))
     for _ in range(MAX_NESTED_FONTS):
-        text = _FONT_GROUP.sub(_unwrapped, text)
-    text = _FONT_ALONE.sub("", _CURRENCY.sub("", text))
-    text = _without_delimiters(text)
-    text = _THOUSANDS.sub(lambda number: re.sub("[, ]", "", number.group()), text)
-    text = _DEGREES.sub(" ", _MODULO.sub("", text))
+        text, changes = _FONT_GROUP.subn(_unwrapped, text)
+        if not changes:
+            break
+    return text
+
+
+def _without_modulus(text: str) -> str:
+    r"""The number before `\bmod 1000` where it is a remainder, else the text itself."""
     remainder = _REMAINDER.fullmatch(text)
-    if remainder is not None:
-        beginning, number, modulus = remainder.groups()
-        text = beginning + number if int(number) < int(modulus) else text
-    return _number_of_chain(text)
+    if remainder is None:
+        return text
+    beginning, number, modulus = remainder.groups()
+    return beginning + number if int(number) < int(modulus) else text
 
 
 def plain_characters(content: str) -> str | None:
@@ -240,6 +265,8 @@ def _without_delimiters(text: str) -> str:
     """The text without dots, commas and pairs of delimiters around all of it."""
     while True:
         text = text.strip().rstrip(".,;").strip()
+        if text[:1] not in _OPENING_CHARACTERS:
+            return text
         for opening, closing in _DELIMITERS:
             inner = text[len(opening) : len(text) - len(closing)]
             around = text.startswith(opening) and text.endswith(closing)
@@ -257,13 +284,13 @@ def _number_of_chain(text: str) -> Number | None:
         text = text[label.end() :]
     terms = _CHAIN.split(text)
     numbers = [_number_with_unit(_without_delimiters(term)) for term in terms]
-    stated = [number for number in numbers if number is not None]
-    if len({number.value for number in stated}) != 1:
+    present = [number for number in numbers if number is not None]
+    if len({number.value for number in present}) != 1:
         return None
     for term, number in zip(terms, numbers, strict=True):
-        if number is None and not _states_nothing_else(term, stated[0].value):
+        if number is None and not _states_nothing_else(term, present[0].value):
             return None
-    return stated[-1]
+    return present[-1]
 
 
 def _states_nothing_else(term: str, value: Fraction) -> bool:
@@ -273,11 +300,12 @@ def _states_nothing_else(term: str, value: Fraction) -> bool:
 
 def _number_with_unit(text: str) -> Number | None:
     """The number of `25`, `25 eggs`, `25 (eggs) / day`, `25 thousand`; None for anything else."""
-    parts = _NUMBER.fullmatch(text)
-    if parts is None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return None
-    unit = parts["unit"]
-    value = Fraction(parts["number"].rstrip(".") or "0")
+    unit = match["unit"]
+    digits = match["number"].rstrip(".") or "0"
+    value = Fraction(int(digits)) if digits.isdecimal() else Fraction(digits)
     if not unit:
         return Number(value)
     if not _UNIT.fullmatch(unit):
@@ -330,13 +358,13 @@ def _computed(node: ast.expr) -> Fraction:
         return -_computed(node.operand)
     if not isinstance(node, ast.BinOp):
         raise ValueError
-    left = _computed(node.left)
-    right = _computed(node.right)
+    operands = (_computed(node.left), _computed(node.right))
     if isinstance(node.op, ast.Pow):
-        if not (right in range(MAX_POWER) and abs(left) < 10**6):
+        base, exponent = operands
+        if not (exponent in range(MAX_POWER) and abs(base) < 10**6):
             raise ValueError
-        return left ** int(right)
+        return base ** int(exponent)
     operation = OPERATIONS.get(type(node.op))
     if operation is None:
         raise ValueError
-    return operation(left, right)
+    return operation(*operands)

@@ -68,7 +68,7 @@ class Gsm8k(published.Published):
             for place, item in enumerate(items, start=1)
         )
 
-    def stated(self, answer: str) -> str:
+    def extract(self, answer: str) -> str:
         """What stands in the last box or behind the last mark, whichever comes later."""
         text = without_thinking(answer)
         _, mark, last = text.rpartition(MARK)
@@ -82,10 +82,10 @@ class Gsm8k(published.Published):
             raise NoAnswer(f"nothing behind {MARK}")
         return line
 
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal."""
         gold = Fraction(problem.reference)
-        return published.compared(stated, read_number(stated), gold, "number")
+        return published.compared(extracted, read_number(extracted), gold, "number")
 
 
 def _problem(name: str, item: published.DatasetProblem) -> Problem:

@@ -102,9 +102,10 @@ class ReleaseWindow:
             raise LabError(
                 f"livecodebench: window = {name!r} must be YYMM-YYMM, like '2410-2502', or 'all'"
             )
-        first_year, first, last_year, last = (int(part) for part in match.groups())
-        start = datetime(2000 + first_year, first, 1)
-        end = datetime(2000 + last_year, last, calendar.monthrange(2000 + last_year, last)[1])
+        start_year, start_month, end_year, end_month = map(int, match.groups())
+        start = datetime(2000 + start_year, start_month, 1)
+        end_day = calendar.monthrange(2000 + end_year, end_month)[1]
+        end = datetime(2000 + end_year, end_month, end_day)
         if end < start:
             raise LabError(f"livecodebench: the window {name} ends before it begins")
         return cls(start, end)
@@ -127,18 +128,18 @@ def read_entries(
         stats = [file.path.stat() for file in files]
     except OSError as error:
         raise LabError(f"{error.filename}: cannot be read: {error}") from error
-    stated = [
+    versions = [
         [str(f.path), stat.st_size, stat.st_mtime_ns, f.sha256]
         for f, stat in zip(files, stats, strict=True)
     ]
-    key = [INDEX_VERSION, stated, [str(window), count]]
+    key = [INDEX_VERSION, versions, [str(window), count]]
     path = cache_folder() / "benchmarks" / f"livecodebench-{digest(key)[:16]}.json"
     if path.is_file():
         return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     entries = list(_scan(files, window, count))
     # Whole or not at all; a cache that cannot be written stops nothing.
-    with contextlib.suppress(OSError), atomic_file(path, shared=True) as beside:
-        beside.write_text(json.dumps([asdict(entry) for entry in entries]), encoding="utf-8")
+    with contextlib.suppress(OSError), atomic_file(path, shared=True) as temporary:
+        temporary.write_text(json.dumps([asdict(entry) for entry in entries]), encoding="utf-8")
     return entries
 
 
@@ -163,8 +164,8 @@ def _scan(
 ) -> Iterator[Entry]:
     places: dict[str, str] = {}
     for file in files:
-        whole = hashlib.sha256()
-        for number, offset, line in lines(file.path, whole):
+        file_hash = hashlib.sha256()
+        for number, offset, line in lines(file.path, file_hash):
             where = f"{file.path}:{number}"
             row = _row(where, line)
             if row["question_id"] in places:
@@ -175,7 +176,7 @@ def _scan(
             places[row["question_id"]] = where
             if window is None or window.holds(row["contest_date"]):
                 yield _entry(where, row, file.path, offset, line)
-        file.check(whole.hexdigest())
+        file.check(file_hash.hexdigest())
     if count is not None and len(places) != count:
         raise LabError(
             f"livecodebench: {len(places)} problems in {len(files)} files, not the {count} of the"
@@ -303,10 +304,10 @@ def _case(where: str, kind: str, entry: Any) -> Case:
         raise LabError(
             f"{where}: a test is not an object with the texts input, output and testtype"
         )
-    input_text, expected, stated = (str(text) for text in texts)
-    if stated != kind:
+    input_text, expected, test_kind = map(str, texts)
+    if test_kind != kind:
         raise LabError(
-            f"{where}: a test is of type {stated!r} where the problem's metadata say {kind!r}"
+            f"{where}: a test is of type {test_kind!r} where the problem's metadata say {kind!r}"
         )
     if kind == "functional":
         try:
@@ -359,6 +360,8 @@ class LiveCodeBench(ProgramBenchmark):
     """
 
     prompt_version = "lcb/1"
+    usual_name = "livecodebench-v5-2410-2502"
+    """The release and window of the GSPO paper."""
 
     def __init__(
         self,
@@ -371,10 +374,10 @@ class LiveCodeBench(ProgramBenchmark):
     ) -> None:
         self.release = release.removeprefix("release_")
         if self.release != OWN and f"release_{self.release}" not in LIVECODEBENCH:
-            known = [name.removeprefix("release_") for name in LIVECODEBENCH] + [OWN]
+            releases = [name.removeprefix("release_") for name in LIVECODEBENCH] + [OWN]
             raise LabError(
-                f"livecodebench: no release '{release}'{nearest(release, known)}; there are"
-                f" {', '.join(known)}"
+                f"livecodebench: no release '{release}'{nearest(release, releases)}; there are"
+                f" {', '.join(releases)}"
             )
         if self.release == OWN and data is None:
             raise LabError(
@@ -406,10 +409,10 @@ class LiveCodeBench(ProgramBenchmark):
             )
         return {key: value for key, value in match.groupdict().items() if value}
 
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """Right is a program that passes all tests, the public ones first; see `grade_program`."""
         entry = self._entries[problem.id]
-        program = Program(stated, entry.function)
+        program = Program(extracted, entry.function)
         return grade_program(
             sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule
         )

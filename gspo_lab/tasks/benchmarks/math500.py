@@ -31,7 +31,7 @@ from gspo_lab.tasks.benchmarks.published_benchmark import (
     Published,
     prompt,
     read_items,
-    shown,
+    shortened,
 )
 
 VERSION = "0.9.0"
@@ -106,18 +106,18 @@ class Expressions:
 
     def _start(self) -> None:
         check_installed()
-        self._connection, theirs = Pipe()
-        command = [sys.executable, "-m", __name__, str(self._cpu_seconds), str(theirs.fileno())]
+        self._connection, worker_end = Pipe()
+        command = [sys.executable, "-m", __name__, str(self._cpu_seconds), str(worker_end.fileno())]
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
             command,
             stdin=nowhere,
             stdout=nowhere,
             stderr=nowhere,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[worker_end.fileno()],
             start_new_session=True,
         )
-        theirs.close()
+        worker_end.close()
         self._owner = os.getpid()
         self._ender = weakref.finalize(self, _ended, self._process, self._connection)
         if self._exchange(None, START_SECONDS) != "ready":
@@ -198,15 +198,15 @@ def compare_pairs(cpu_seconds: int, connection: Connection) -> None:
             right = read(gold)
             if not right:
                 return "gold"
-            stated = read(answer)
-            if not stated:
+            answered = read(answer)
+            if not answered:
                 return "answer"
-            if same_set(right[0], stated[0]):
+            if same_set(right[0], answered[0]):
                 return "equal"
-            if not verify(right, stated, timeout_seconds=None):
+            if not verify(right, answered, timeout_seconds=None):
                 return "differs"
             percent = "%" in gold + answer
-            return "equal" if percent or close(right[0], stated[0]) else "differs"
+            return "equal" if percent or close(right[0], answered[0]) else "differs"
         except MemoryError:
             return "memory"
 
@@ -296,10 +296,10 @@ def close(gold: Any, answer: Any) -> bool:
         return True
     if isinstance(gold, Expr) and isinstance(answer, Expr) and gold.is_number and answer.is_number:
         return _close_numbers(gold, answer)
-    parts = gold.args
-    if type(gold) is not type(answer) or len(parts) != len(answer.args) or gold.free_symbols:
+    gold_parts = gold.args
+    if type(gold) is not type(answer) or len(gold_parts) != len(answer.args) or gold.free_symbols:
         return True
-    return all(close(*pair) for pair in zip(parts, answer.args, strict=True))
+    return all(close(*pair) for pair in zip(gold_parts, answer.args, strict=True))
 
 
 def _close_numbers(gold: Any, answer: Any) -> bool:
@@ -366,36 +366,36 @@ class Math500(Published):
             Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items
         )
 
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """An answer that cannot be compared within the bounds of `Expressions` is wrong; a failure
         of the grader's own (the gold cannot be read, the process cannot be started) is an error."""
-        extracted = shown(stated)
-        if _bare(stated) == _bare(problem.reference):
-            return Grade(1.0, True, extracted, "the same text as the reference")
-        if len(stated) > MAX_CHARACTERS:
-            return Grade(0.0, False, extracted, f"{len(stated)} characters in the box")
-        equal = _equal_numbers(problem.reference, stated)
+        recorded = shortened(extracted)
+        if _bare(extracted) == _bare(problem.reference):
+            return Grade(1.0, True, recorded, "the same text as the reference")
+        if len(extracted) > MAX_CHARACTERS:
+            return Grade(0.0, False, recorded, f"{len(extracted)} characters in the box")
+        equal = _equal_numbers(problem.reference, extracted)
         try:
             if equal is None:
-                equal = not other_case(problem.reference, stated) and self.expressions.equal(
-                    problem.reference, stated
+                equal = not other_case(problem.reference, extracted) and self.expressions.equal(
+                    problem.reference, extracted
                 )
         except Undecided as error:
-            return Grade(0.0, False, extracted, str(error))
+            return Grade(0.0, False, recorded, str(error))
         except WorkerFailed as error:
-            return Grade(None, None, extracted, error=str(error))
+            return Grade(None, None, recorded, error=str(error))
         reason = "equal to the reference" if equal else "differs"
-        return Grade(float(equal), equal, extracted, reason)
+        return Grade(float(equal), equal, recorded, reason)
 
 
-def _equal_numbers(gold: str, stated: str) -> bool | None:
+def _equal_numbers(gold: str, answer: str) -> bool | None:
     """Whether two plain numbers are equal; None where math-verify compares them.
 
     It compares unequal ones, because it allows for rounding and for per cent, but not those with a
     word that multiplies, which it leaves out.
     """
     gold_number = read_number(gold)
-    number = read_number(stated)
+    number = read_number(answer)
     if gold_number is None or number is None:
         return None
     if gold_number.value == number.value:

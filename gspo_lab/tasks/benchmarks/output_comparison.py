@@ -82,16 +82,16 @@ def _all_alike(
     all of them as objects would take fifty times the text's memory. Of the pairs that are alike
     some are remembered.
     """
-    known: set[tuple[bytes, bytes]] = set()
-    for first, second in itertools.zip_longest(expected, got):
-        if first is None or second is None:
+    compared: set[tuple[bytes, bytes]] = set()
+    for expected_line, printed_line in itertools.zip_longest(expected, got):
+        if expected_line is None or printed_line is None:
             return False
-        if first == second or (first, second) in known:
+        if expected_line == printed_line or (expected_line, printed_line) in compared:
             continue
-        if not alike(first, second):
+        if not alike(expected_line, printed_line):
             return False
-        if len(known) < REMEMBERED:
-            known.add((first, second))
+        if len(compared) < REMEMBERED:
+            compared.add((expected_line, printed_line))
     return True
 
 

@@ -103,7 +103,7 @@ class ProgramBenchmark(Published, ABC):
         self.rule: ComparisonRule = choice(self.name, "compare", compare, RULES)
         self.unsafe = unsafe
 
-    def stated(self, answer: str) -> str:
+    def extract(self, answer: str) -> str:
         """Its program."""
         return extract_program(answer)
 
@@ -122,12 +122,7 @@ def grade_program(
     failures: dict[ComparisonRule, str] = {}
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
-        passed = None
-        expected = cases[index].output
-        if outcome.ending == "finished" and program.function is None:
-            passed = output_rule(expected, outcome.stdout)
-        elif outcome.ending == "finished":
-            passed = value_rule(expected, outcome.result, bool(outcome.exact))
+        passed = _passed_rule(program, cases[index].output, outcome)
         for failed in RULES if passed is None else RULES[: RULES.index(passed)]:
             failures.setdefault(
                 failed, f"test {index + 1} of {len(cases)}: {failure_text(outcome)}"
@@ -155,10 +150,22 @@ def grade_program(
         )
     right = rule not in failures
     reason = failures.get(rule, f"passed all {len(cases)} tests")
+    other_verdict = "wrong" if right else "right"
     for another in RULES:
         if (another not in failures) != right:
-            reason += f" [{another}: {'wrong' if right else 'right'}]"
+            reason += f" [{another}: {other_verdict}]"
     return Grade(float(right), right, program.source, reason, isolation=opened.level)
+
+
+def _passed_rule(
+    program: Program, expected: bytes, outcome: ExecutionResult
+) -> ComparisonRule | None:
+    """The strictest rule by which a test's outcome is right; None: by no rule."""
+    if outcome.ending != "finished":
+        return None
+    if program.function is None:
+        return output_rule(expected, outcome.stdout)
+    return value_rule(expected, outcome.result, bool(outcome.exact))
 
 
 def failure_text(outcome: ExecutionResult) -> str:

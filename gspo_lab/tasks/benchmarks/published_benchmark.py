@@ -27,14 +27,14 @@ SHOWN_CHARACTERS = 120
 """Of what an answer states, a grade shows so much."""
 
 
-def shown(stated: str) -> str:
+def shortened(text: str) -> str:
     """The beginning of what an answer states, in one line."""
-    return " ".join(stated.split())[:SHOWN_CHARACTERS]
+    return " ".join(text.split())[:SHOWN_CHARACTERS]
 
 
-def compared(stated: str, number: Number | None, gold: Fraction, kind: str) -> Grade:
-    """The grade of the `number` that was read in `stated`; None: there is none of this `kind`."""
-    extracted = shown(stated)
+def compared(text: str, number: Number | None, gold: Fraction | int, kind: str) -> Grade:
+    """The grade of the `number` that was read in `text`; None: it holds none of this `kind`."""
+    extracted = shortened(text)
     if number is None:
         return Grade(0.0, False, extracted, f"not a {kind}: {extracted!r}")
     if number.value == gold:
@@ -90,7 +90,7 @@ class Published(Task, ABC):
             )
         return self._held_out
 
-    def stated(self, answer: str) -> str:
+    def extract(self, answer: str) -> str:
         """What of an answer is graded: the last complete box behind the thinking.
 
         NoAnswer where there is none.
@@ -98,16 +98,16 @@ class Published(Task, ABC):
         return last_box(without_thinking(answer))
 
     @abstractmethod
-    def judged(self, problem: Problem, stated: str) -> Grade:
+    def judged(self, problem: Problem, extracted: str) -> Grade:
         """The grade of what an answer states."""
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Of what the answer states; one that states nothing is wrong."""
         try:
-            stated = self.stated(answer)
+            extracted = self.extract(answer)
         except NoAnswer as error:
             return Grade(0.0, False, None, str(error))
-        return self.judged(problem, stated)
+        return self.judged(problem, extracted)
 
     @property
     def data_digest(self) -> str | None:
@@ -165,10 +165,10 @@ def read_items(
         )
     problems: dict[str, DatasetProblem] = {}
     for item in items:
-        first = problems.setdefault(_key(item), item)
-        if first.gold != item.gold:
-            both = f"{first.gold} ({first.where}) and {item.gold} ({item.where})"
-            raise LabError(f"{name}: one problem has two answers, {both}; repair the file")
+        earlier = problems.setdefault(_key(item), item)
+        if earlier.gold != item.gold:
+            golds = f"{earlier.gold} ({earlier.where}) and {item.gold} ({item.where})"
+            raise LabError(f"{name}: one problem has two answers, {golds}; repair the file")
     part = (
         enough is not None
         and enough <= len(problems) < count

@@ -4,13 +4,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.study import digest
+from gspo_lab.study import BenchTable, digest
 from gspo_lab.tasks import DATA_OPTIONS, build_task, task_key
 from gspo_lab.tasks.base import Problem, Task
 from gspo_lab.training.samplers.base import Sampling
@@ -38,12 +38,12 @@ class BenchmarkOverrides:
     plain: bool = False
 
     def __post_init__(self) -> None:
-        whole = {
+        counts = {
             "--samples": self.samples,
             "--max-tokens": self.max_tokens,
             "--limit": self.problems,
         }
-        for option, count in whole.items():
+        for option, count in counts.items():
             if count is not None and count < 1:
                 raise LabError(f"{option} {count}: must be a whole number from 1 up")
         if self.temperature is not None and not 0 <= self.temperature < math.inf:
@@ -52,6 +52,17 @@ class BenchmarkOverrides:
             )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise LabError(f"--top-p {self.top_p}: must be a share above 0, up to 1; try 0.95")
+
+    def with_defaults_of(self, table: BenchTable) -> "BenchmarkOverrides":
+        """These overrides, and the settings of a study's [[bench]] where there is none."""
+        return replace(
+            self,
+            samples=self.samples or table.samples,
+            temperature=table.temperature if self.temperature is None else self.temperature,
+            top_p=self.top_p or table.top_p,
+            max_tokens=self.max_tokens or table.max_tokens,
+            problems=self.problems or table.problems,
+        )
 
 
 @dataclass(frozen=True)
@@ -109,10 +120,12 @@ class Bench:
 
         `aime24-k32-t0.6-p0.95-m38912-1b2c3d4e`.
         """
-        how = self.sampling
-        part = f"-n{len(self.problems)}" if len(self.problems) < self.available else ""
+        sampling = self.sampling
+        limited = ""
+        if len(self.problems) < self.available:
+            limited = f"-n{len(self.problems)}"
         return (
-            f"{self.name}{part}-k{self.samples}-t{how.temperature:g}-p{how.top_p:g}-m{how.max_tokens}"
+            f"{self.name}{limited}-k{self.samples}-t{sampling.temperature:g}-p{sampling.top_p:g}-m{sampling.max_tokens}"
             f"-{digest(self.protocol)[:8]}"
         )
 

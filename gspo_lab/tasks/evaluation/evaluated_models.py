@@ -71,7 +71,7 @@ def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto")
     check_model(name)
     on = str(device_of(device))
     folder = Path(name).expanduser()
-    named, label = (
+    identity, label = (
         (name, name)
         if name in EMBEDDED or not folder.is_dir()
         else (str(folder.resolve()), folder.name)
@@ -79,7 +79,7 @@ def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto")
     dtype: Dtype = "bfloat16" if on.startswith("cuda") and name not in EMBEDDED else "float32"
     content: dict[str, Any] = {
         "kind": "model",
-        "name": named,
+        "name": identity,
         "dtype": dtype,
         "weights": _weights(name, None),
     }

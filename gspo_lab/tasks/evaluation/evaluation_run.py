@@ -114,11 +114,11 @@ def evaluate_subject(
         "data": options.get(DATA),
         "declared_at": time.time(),
     }
-    named = folder.recorded_for()
-    if named is not None and not same_run(named, subject.id):
+    recorded_id = folder.recorded_for()
+    if recorded_id is not None and not same_run(recorded_id, subject.id):
         raise LabError(
-            f"{folder.journal} was recorded for {named}, not for {subject.id}: put it back there,"
-            f" or move its folder {folder.path} away to ask again"
+            f"{folder.journal} was recorded for {recorded_id}, not for {subject.id}: put it back"
+            f" there, or move its folder {folder.path} away to ask again"
         )
     declared = _declared(folder, declaration)
     missing = unanswered(subject, bench)
@@ -167,7 +167,7 @@ def _declared(folder: EvaluationFolder, declaration: Mapping[str, Any]) -> Any:
     if differing := [key for key in FIXED if stored.get(key) != declaration[key]]:
         texts = {key: (str(stored.get(key)), str(declaration[key])) for key in differing}
         changes = ", ".join(
-            f"{key} ({_short(was)}, now {_short(now)})" for key, (was, now) in texts.items()
+            f"{key} ({_short(was)}, now {_short(current)})" for key, (was, current) in texts.items()
         )
         raise LabError(
             f"{folder.path} holds answers to another evaluation, which differs in {changes}; move"

@@ -1,6 +1,7 @@
 """Models in this process: a run's checkpoints, a folder, a Hub id, a built-in model."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from gspo_lab.tasks.evaluation.run_benchmark import (
 )
 from gspo_lab.training.models.builtin_models import is_byte_level
 from gspo_lab.training.models.load import context_of, encode_prompt, load_model, set_thinking
-from gspo_lab.training.samplers.base import Sampling
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
 POSITIONS_ON_A_GPU = 262_144
@@ -55,18 +55,16 @@ class LocalModel:
         context, limit = self._limits(bench)
         lengths = [len(encode_prompt(tokenizer, problem.prompt)) for problem in bench.problems]
         limits = [answer_token_limit(length, limit, context) for length in lengths]
-        by = (
-            None
-            if min(limits) == bench.sampling.max_tokens
-            else "context"
-            if min(limits) < limit
-            else "embedded"
-        )
+        lowered_by = None
+        if min(limits) < limit:
+            lowered_by = "context"
+        elif limit < bench.sampling.max_tokens:
+            lowered_by = "embedded"
         bounds = {
             "context": context,
             "lowest": min(limits),
             "highest": max(limits),
-            "lowered_by": by,
+            "lowered_by": lowered_by,
         }
         return {**bounds, "device": self._source[3]}
 
@@ -80,8 +78,7 @@ class LocalModel:
             hand_over([(question, empty_answer(diverged)) for question in pending])
             return [f"{diverged}, so it was not asked and every answer counts as wrong"]
         context, limit = self._limits(bench)
-        how = bench.sampling
-        sampling = Sampling(how.temperature, how.top_p, limit, how.stop)
+        sampling = replace(bench.sampling, max_tokens=limit)
         at_a_time = POSITIONS_AT_A_TIME if model.device.type == "cpu" else POSITIONS_ON_A_GPU
         sampler = TransformersSampler(model, tokenizer)
         for part in answers(pending, bench.task, sampler, tokenizer, sampling, context, at_a_time):

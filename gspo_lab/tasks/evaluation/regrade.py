@@ -207,25 +207,25 @@ def spot_check(
                         f"{bench.name} after step {step} asked other problems",
                     )
                 )
-        wrong = next((row for row in rows if row[2:4] in due and row[4:] != due[row[2:4]]), None)
-        if wrong is not None:
+        unlike = next((row for row in rows if row[2:4] in due and row[4:] != due[row[2:4]]), None)
+        if unlike is not None:
             words = (
-                f"{bench.name} after step {wrong[1]}: {wrong[2]} #{wrong[3]} has another seed,"
+                f"{bench.name} after step {unlike[1]}: {unlike[2]} #{unlike[3]} has another seed,"
                 " prompt or reference"
             )
-            odd.append((f"{bench.name}, {wrong[2]}", words))
-    known = {bench: task.grader for bench, (_, task) in tasks.items()}
-    same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
+            odd.append((f"{bench.name}, {unlike[2]}", words))
+    graders = {bench: task.grader for bench, (_, task) in tasks.items()}
+    same = [answer for answer in stored if graders.get(answer.bench) == answer.grader]
     graded_later = {(grade["bench"], grade["grader"]) for grade in folder.grades.records("grade")}
     odd += [
         (f"{bench}, {grader}", f"{bench} was graded later by {grader}, which is not here")
         for bench, grader in sorted(graded_later)
-        if known.get(bench) != grader
+        if graders.get(bench) != grader
     ]
     foreign = {
         f"{row.bench} by {row.grader}"
         for row in stored
-        if known.get(row.bench) != row.grader and (row.bench, row.grader) not in graded_later
+        if graders.get(row.bench) != row.grader and (row.bench, row.grader) not in graded_later
     }
     if foreign:
         left.append(f"graded by what is not here: {', '.join(sorted(foreign))}")

@@ -3,6 +3,7 @@
 Scores are computed from these.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,8 +60,7 @@ def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) 
     """
     return [
         Question(problem, sample, noise_key(seed, bench, problem.id, sample))
-        for problem in problems
-        for sample in range(samples)
+        for problem, sample in itertools.product(problems, range(samples))
     ]
 
 
@@ -83,10 +83,10 @@ def evaluate(
     )
     samples = bench.samples_at(step, steps)
     pending = questions(bench.name, task.problems("held-out")[: bench.problems], samples, seed)
+    answered = itertools.chain.from_iterable(answers(pending, task, sampler, tokenizer, sampling))
     return [
         graded_record(task, question, answer, bench=bench.name, step=step)
-        for part in answers(pending, task, sampler, tokenizer, sampling)
-        for question, answer in part
+        for question, answer in answered
     ]
 
 

@@ -65,11 +65,9 @@ class Isolation:
     @property
     def prefix(self) -> Path | None:
         """Where the interpreter lies if that is outside of the system's folders."""
-        return (
-            None
-            if any(self.python.is_relative_to(folder) for folder in SYSTEM)
-            else self.python.parents[1]
-        )
+        if any(self.python.is_relative_to(folder) for folder in SYSTEM):
+            return None
+        return self.python.parents[1]
 
     def level(self, uid: int | None) -> str:
         """How programs are isolated, in words."""
@@ -97,20 +95,12 @@ class Isolation:
         python = [str(self.python), "-s", "-c", text]
         if not self.isolated:
             return python
-        drop = [
-            tool("setpriv"),
-            f"--reuid={uid}",
-            f"--regid={uid}",
-            "--clear-groups",
-            "--no-new-privs",
-        ]
-        first = [
-            tool("choom"),
-            "-n",
-            str(OOM_SCORE),
-            "--",
-        ]  # inside, where /proc is read-only, it cannot be changed
-        return [*first, *(drop if uid is not None else []), *self.bubblewrap(limits), *python]
+        # inside, where /proc is read-only, the score cannot be changed
+        command = [tool("choom"), "-n", str(OOM_SCORE), "--"]
+        if uid is not None:
+            ids = [f"--reuid={uid}", f"--regid={uid}"]
+            command += [tool("setpriv"), *ids, "--clear-groups", "--no-new-privs"]
+        return [*command, *self.bubblewrap(limits), *python]
 
     def bubblewrap(self, limits: Limits) -> list[str]:
         """The command, up to the program's own words, that runs a program behind bubblewrap."""
@@ -169,7 +159,9 @@ def tool(name: str) -> str:
 
 def missing() -> str | None:
     """What isolation lacks here before anything is tried, and the line that installs it."""
-    needed = ["bwrap", "choom", *(["setpriv"] if os.geteuid() == 0 else [])]
+    needed = ["bwrap", "choom"]
+    if os.geteuid() == 0:
+        needed.append("setpriv")
     absent = [name for name in needed if shutil.which(name) is None]
     packages = " ".join(PACKAGES[name] for name in absent)
     return f"{' and '.join(absent)} not installed (apt-get install {packages})" if absent else None

@@ -61,6 +61,10 @@ The parent waits GRACE seconds longer for a report.
 GRACE = 10.0
 PATIENCE = 3.0
 CHUNK = 1 << 16
+LITTLE = 4096
+PAUSE_MS = 5
+"""After fewer bytes than LITTLE the pipes rest for so long: a program that writes byte by byte
+must not cost this process more time than it takes itself."""
 STDERR = 1 << 16
 """How much of a test's stderr is kept, its end; a candidate's tests may each have written all that
 they may.
@@ -73,7 +77,7 @@ SURELY_OWN = 64 * MIB
 """A test that held less when the kernel ended it for want of memory did not bring that about alone.
 """
 
-Retry = Literal["no", "beside others", "alone"]
+Retry = Literal["no", "beside others", "quiet", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +86,9 @@ class TestOutcome:
 
     outcome: ExecutionResult
     retry: Retry
-    """On a busy machine a test that took too long by the clock, or that lacked memory, proves
-    nothing: it runs again alone. One that was killed for no known reason runs again beside
-    others."""
+    """On a busy machine a test that took too long by the clock proves nothing: it runs again, in
+    quiet at first. One that lacked memory runs again alone. One that was killed for no known reason
+    runs again beside others."""
     clean: bool
     """It left nothing that a next test in the same sandbox could find."""
 
@@ -96,14 +100,15 @@ def modules(*, compiled: bool) -> list[str]:
     Where the interpreter there is of this version they can be `compiled` here, which saves it a
     tenth of its start.
     """
-    parts = []
+    arguments = []
     for name in MODULES:
-        text = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8")
-        code = binascii.b2a_base64(
-            marshal.dumps(compile(text, name, "exec")), newline=False
-        ).decode()
-        parts += [name, code if compiled else text]
-    return parts
+        file = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py")
+        code = file.read_text(encoding="utf-8")
+        if compiled:
+            bytecode = marshal.dumps(compile(code, name, "exec"))
+            code = binascii.b2a_base64(bytecode, newline=False).decode()
+        arguments += [name, code]
+    return arguments
 
 
 def sealed(content: bytes) -> int:
@@ -144,6 +149,7 @@ def supervisor_config(
             "NPROC": limits.processes + (0 if own_process_limit else threads_of_user()),
             "NOFILE": 256,
             "STACK": min(stack, limits.memory_bytes),
+            "SIGPENDING": 256,  # timers and queued signals hold the kernel's memory
             "CORE": 0,
             "MEMLOCK": 0,
         },
@@ -209,12 +215,12 @@ class IsolatedProcess:
     def start(self) -> None:
         """Raises SandboxFailed, with the tools' own words, if the sandbox does not come up."""
         stdin = sealed(supervisor_config(self.program, self.limits, self.isolation, self.uid))
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control, sandbox_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.complaints = os.fdopen(os.memfd_create("complaints", os.MFD_CLOEXEC), "w+b")
         command = [
             *self.isolation.command(BOOT, self.uid, self.limits),
             *modules(compiled=same_version(self.isolation.python)),
-            str(theirs.fileno()),
+            str(sandbox_end.fileno()),
         ]
         try:
             self.process = subprocess.Popen(
@@ -224,13 +230,13 @@ class IsolatedProcess:
                 stderr=self.complaints,
                 cwd="/",
                 env=ENVIRONMENT,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[sandbox_end.fileno()],
                 start_new_session=True,  # Ctrl-C at a terminal is the lab's to answer
             )
         except OSError as error:
             raise SandboxFailed(f"{command[0]}: {error.strerror}") from error
         finally:
-            theirs.close()
+            sandbox_end.close()
             os.close(stdin)
         self.room = memory_available()
         self.control.settimeout(START_SECONDS)
@@ -242,9 +248,8 @@ class IsolatedProcess:
             self.end()
             self.complaints.seek(0)
             words = self.complaints.read().decode(errors="replace").strip().splitlines()
-            raise SandboxFailed(
-                f"{command[0]} did not start: {words[-1] if words else 'no reason given'}"
-            )
+            reason = words[-1] if words else "no reason given"
+            raise SandboxFailed(f"{command[0]} did not start: {reason}")
 
     def tested(self, content: bytes) -> TestOutcome:
         """One test in the process tree that is there."""
@@ -253,29 +258,29 @@ class IsolatedProcess:
         pipes = [
             os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3 if self.program.function else 2)
         ]
-        theirs = [stdin]
+        descriptors = [stdin]
         for _, end in pipes:
             os.set_blocking(end, True)
             if self.uid is not None:
                 os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
-            theirs.append(end)
+            descriptors.append(end)
         reading = PipeReader({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
         kills = oom_kills()
         self.held = 0
         began = time.monotonic()
         try:
-            socket.send_fds(self.control, [b"test"], theirs)
+            socket.send_fds(self.control, [b"test"], descriptors)
         except OSError:
             pass  # the sandbox is gone, which the wait finds out
         finally:
-            for end in theirs:
+            for end in descriptors:
                 os.close(end)
         try:
             report = self.wait(reading, began + LEEWAY * self.limits.seconds + GRACE)
             wall = time.monotonic() - began
             if report is None:
                 self.end()
-            for end in list(reading.taken):
+            for end in list(reading.content):
                 reading.drain(end)
         finally:
             for end, _ in pipes:
@@ -285,13 +290,16 @@ class IsolatedProcess:
     def wait(self, reading: "PipeReader", deadline: float) -> dict[str, Any] | None:
         """The sandbox's report on the test; None if it ended or does not answer."""
         assert self.control is not None
+        control = select.poll()
+        control.register(self.control, select.POLLIN)
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
-        for end in reading.taken:
+        for end in reading.content:
             poll.register(end, select.POLLIN)
         stopped = False
-        while (left := deadline - time.monotonic()) > 0:
-            for end, _ in poll.poll(1000 * left):
+        while (remaining := deadline - time.monotonic()) > 0:
+            total_before = reading.total
+            for end, _ in poll.poll(1000 * remaining):
                 if end == self.control.fileno():
                     with contextlib.suppress(ConnectionResetError):
                         report = json.loads(self.control.recv(CHUNK) or "null")
@@ -306,6 +314,8 @@ class IsolatedProcess:
                 stopped = True
                 with contextlib.suppress(OSError):
                     self.control.send(b"stop")
+            if 0 < reading.total - total_before < LITTLE:
+                control.poll(PAUSE_MS)
         return None
 
     def judged(
@@ -316,7 +326,7 @@ class IsolatedProcess:
 
         `kills` is how many processes the kernel had ended for want of memory when the test began.
         """
-        stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
+        stdout, stderr, *result = map(bytes, reading.content.values())
         if report is None:
             # The kernel may have ended a process for want of memory; it may also not say.
             by_itself = (kills is None or oom_kills() != kills) and self.exhausts(self.held)
@@ -341,7 +351,7 @@ class IsolatedProcess:
             full_pipes = max(len(stdout), len(stderr)) // PIPE
             waited = full_pipes * FULL_PIPE_SECONDS > self.limits.seconds / 10
             if not spent and (waited or not report["asleep"]):
-                retry = "alone"
+                retry = "quiet"
         elif status == 0:
             ending = "finished"
         elif status == -signal.SIGKILL:
@@ -372,9 +382,9 @@ class IsolatedProcess:
         )
         return TestOutcome(outcome, retry, clean=report["clean"] and not reading.too_much)
 
-    def exhausts(self, held: int) -> bool:
+    def exhausts(self, memory: int) -> bool:
         """Whether a test that held so much exhausts its memory, or the machine's."""
-        return held > max(min(self.limits.memory_bytes, self.room) / 2, SURELY_OWN)
+        return memory > max(min(self.limits.memory_bytes, self.room) / 2, SURELY_OWN)
 
     def close(self) -> None:
         """End all that lives in the sandbox, and close what it holds open."""
@@ -413,13 +423,15 @@ class IsolatedProcess:
 class PipeReader:
     """What came through the pipes so far, none beyond `most` bytes."""
 
-    taken: dict[int, bytearray]
+    content: dict[int, bytearray]
     most: int
     too_much: bool = False
+    total: int = 0
+    """The bytes that were read, with those beyond `most`."""
 
     def drain(self, end: int) -> bool:
         """Takes what the pipe holds now; False when every writer has closed it."""
-        taken = self.taken[end]
+        content = self.content[end]
         while True:
             try:
                 chunk = os.read(end, CHUNK)
@@ -427,8 +439,9 @@ class PipeReader:
                 return True
             if not chunk:
                 return False
-            room = self.most - len(taken)
-            taken += chunk[:room]
+            self.total += len(chunk)
+            room = self.most - len(content)
+            content += chunk[:room]
             if len(chunk) > room:
                 self.too_much = True
                 return True

@@ -32,6 +32,10 @@ NO_PYTHON = "no Python that may be shown to a program (apt-get install python3)"
 
 TURNS = 10
 """After an exclusive test, the next one may start after this many times its duration."""
+QUIET_SECONDS = 1.0
+"""For how long a late test waits for the others, and they for it, before they run side by side."""
+UNHURRIED_SECONDS = 3600.0
+"""The same of a test that lacked memory."""
 
 PROBE = Program("""
 import json, os, socket
@@ -88,24 +92,34 @@ class SandboxSlot:
 class SharedOrExclusive:
     """Lets tests run concurrently, or one exclusively, which waits for the others and they for it.
 
-    Exclusive tests take at most a tenth of the time; beyond that they run beside others.
+    Exclusive tests take at most a tenth of the time; beyond that they run beside others. Nobody
+    waits longer than an exclusive test asks for, so that sleepers cannot hold up their neighbours.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.running = 0
         self.waiting = 0
+        self.reserved_until = 0.0
+        """Until when other tests wait for the exclusive one."""
         self.next_alone = 0.0
         """Earliest time of the next exclusive test, by the monotonic clock."""
 
     @contextlib.contextmanager
-    def turn(self, *, alone: bool) -> Iterator[None]:
-        """Run beside others, or `alone` when nothing else runs."""
+    def turn(self, *, alone: bool, seconds: float = UNHURRIED_SECONDS) -> Iterator[None]:
+        """Run beside others, or `alone` when nothing else runs.
+
+        `seconds`: for how long it waits for others to end, and then keeps others from starting.
+        """
         with self.changed:
             came = time.monotonic()
             alone = alone and not self.waiting and came >= self.next_alone
-            self.waiting += alone
-            self.changed.wait_for(lambda: not (self.running if alone else self.waiting))
+            if alone:
+                self.waiting += 1
+                self.reserved_until = came + 2 * seconds
+                self.changed.wait_for(lambda: not self.running, seconds)
+            else:
+                self._wait_for_exclusive()
             self.running += 1
         try:
             yield
@@ -116,6 +130,14 @@ class SharedOrExclusive:
                 self.waiting -= alone
                 self.running -= 1
                 self.changed.notify_all()
+
+    def _wait_for_exclusive(self) -> None:
+        """Wait until no exclusive test waits or runs, or until its time is over."""
+        while self.waiting:
+            remaining = self.reserved_until - time.monotonic()
+            if remaining <= 0:
+                return
+            self.changed.wait(remaining)
 
 
 class Sandbox:
@@ -144,23 +166,31 @@ class Sandbox:
         """
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
-        first = SandboxSlot.claim_one()
+        first_slot = SandboxSlot.claim_one()
         lack = missing()
         refused: list[str] = []
-        for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
+        attempts = []
+        if not lack:
+            attempts.append(True)
+        if unsafe:
+            attempts.append(False)
+        for isolated in attempts:
+            way = "bubblewrap" if isolated else "limits alone"
             for python in pythons():
                 isolation = Isolation(python, numpy_for(python), isolated)
                 try:
-                    probe(isolation, first.uid)
+                    probe(isolation, first_slot.uid)
                 except (SandboxFailed, LabError) as failure:
-                    refused.append(
-                        f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}"
-                    )
+                    refused.append(f"{way} with {python}: {failure}")
                     continue
                 count = slots or cores()
-                return cls(isolation, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
-        first.release()
-        why = lack or (NOT_HELD if refused else NO_PYTHON)
+                return cls(
+                    isolation, [first_slot, *(SandboxSlot.claim_one() for _ in range(count - 1))]
+                )
+        first_slot.release()
+        why = lack or NOT_HELD
+        if not lack and not refused:
+            why = NO_PYTHON
         raise LabError(
             f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed."
             " See docs/explanation/sandbox.md. Or take the risk with --unsafe-no-sandbox (in a"
@@ -182,8 +212,8 @@ class Sandbox:
         Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may
         fill gigabytes.
 
-        A test that exceeds its wall time beside others is repeated alone, and the second result
-        counts. SandboxFailed: a failure of the sandbox, not of the program.
+        A test that exceeds its wall time beside others is repeated, at first alone, and the second
+        result counts. SandboxFailed: a failure of the sandbox, not of the program.
         """
         if not inputs:
             raise ValueError("no tests: an empty list proves nothing")
@@ -195,7 +225,9 @@ class Sandbox:
                     with self._turns.turn(alone=False):
                         ended = process.test(content)
                     if ended.retry != "no":
-                        with self._turns.turn(alone=ended.retry == "alone"):
+                        alone = ended.retry in ("quiet", "alone")
+                        seconds = QUIET_SECONDS if ended.retry == "quiet" else UNHURRIED_SECONDS
+                        with self._turns.turn(alone=alone, seconds=seconds):
                             ended = process.test(content)
                     going_on = go_on(index, ended.outcome)
                     bare = replace(ended.outcome, stdout=b"", stderr=b"", result=None)
@@ -232,6 +264,5 @@ def probe(isolation: Isolation, uid: int | None) -> None:
     if uid is not None and facts["uid"] != uid:
         raise SandboxFailed(f"programs run as uid {facts['uid']}, not {uid}")
     if isolation.isolated and (facts["sockets"] or facts["files"]):
-        raise SandboxFailed(
-            f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}"
-        )
+        opened = "a socket" if facts["sockets"] else "a file outside"
+        raise SandboxFailed(f"a program could open {opened}")

@@ -75,6 +75,11 @@ mq_getsetattr 245 185
 keyctl 250 219
 add_key 248 217
 request_key 249 218
+epoll_create 213 -
+epoll_create1 291 20
+landlock_create_ruleset 444 444
+landlock_add_rule 445 445
+landlock_restrict_self 446 446
 # what the whole machine shares: locks on its files, its count of asynchronous requests
 flock 73 32
 io_setup 206 0

@@ -41,6 +41,10 @@ from gspo_lab.tasks.sandbox.candidate import prelude, run, share_memory_by_files
 
 RESULT = 3
 CONTROL = 9
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MAPPING_BYTES = 256
+MOST_MAPPINGS = 65_530
+"""What the kernel holds for one mapping of memory, and how many mappings it lets a process have."""
 TICK_MS = 20
 MANY_FILES = 4096
 FEW_SOCKETS = 16
@@ -105,15 +109,27 @@ def processes() -> dict[int, ProcStat]:
     return running
 
 
-def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
-    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status; 0 if it
-    has ended.
+def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> tuple[int, int]:
+    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status, and what
+    the kernel may hold for its mappings; 0 if it has ended.
+
+    Mappings are in no count that can be read here: as many are assumed as its address space has
+    room for.
     """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
         status = file.read()
-        places = [status.find(b"\n" + kind + b":") for kind in kinds]
-        return sum(int(status[place:].split(None, 2)[1]) << 10 for place in places if place >= 0)
-    return 0
+        memory = 0
+        for kind in kinds:
+            memory += field_bytes(status, kind)
+        mappings = min(field_bytes(status, b"VmSize") // PAGE, MOST_MAPPINGS)
+        return memory, mappings * MAPPING_BYTES
+    return 0, 0
+
+
+def field_bytes(status: bytes, name: bytes) -> int:
+    """A size of /proc/<pid>/status in bytes; 0 where it does not stand there."""
+    place = status.find(b"\n" + name + b":")
+    return int(status[place:].split(None, 2)[1]) << 10 if place >= 0 else 0
 
 
 def descendants() -> list[ProcStat]:
@@ -143,8 +159,8 @@ class Waits:
     slept.
     """
 
-    def __init__(self, first: int) -> None:
-        self.first = first
+    def __init__(self, first_thread: int) -> None:
+        self.first = first_thread
         self.queued: dict[int, float] = {}
         """Seconds by thread for which it was ready to run and no core was free; 0 where the kernel
         does not say.
@@ -214,10 +230,10 @@ class Waits:
 def bytes_of_socket() -> int:
     """What the kernel may hold for one socket of a pair, which is on no process's account."""
     pair = _socket.socketpair()
-    held = pair[0].getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
+    buffer_bytes = pair[0].getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
     for end in pair:
         end.close()
-    return 2 * held
+    return 2 * buffer_bytes
 
 
 def sockets() -> int:
@@ -246,23 +262,28 @@ class Supervisor:
         self.most = 0
         self.told = 0
         self.asleep = False  # of one test: bytes seen at once, whether it slept too long
-        self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"RssShmem")
-        if orders["shared"]:
-            self.kinds = self.kinds[
-                :2
-            ]  # what is shared counts where it lies, whoever has it in use
+        self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"VmPTE")
+        if not orders["shared"]:
+            self.kinds += (b"RssShmem",)
+        else:
+            # what is shared counts where it lies, whoever has it in use
             share_memory_by_files(orders["shared"], imported="mmap" in orders["source"])
         self.limit()
         self.refuse_calls()
-        self.baseline = bytes_of(os.getpid(), self.kinds)  # a child shares it until it writes to it
+        self.baseline, _ = bytes_of(
+            os.getpid(), self.kinds
+        )  # a child shares it until it writes to it
         gc.collect()
         gc.freeze()
 
     def scratch(self) -> list[int]:
         """The folders' times of change, which cannot be set, and of access: any file made, any
         attribute changed and any look into them shows."""
-        folders = [os.stat(path) for path in self.orders["scratch"]]
-        return [time for folder in folders for time in (folder.st_ctime_ns, folder.st_atime_ns)]
+        times = []
+        for path in self.orders["scratch"]:
+            folder = os.stat(path)
+            times += [folder.st_ctime_ns, folder.st_atime_ns]
+        return times
 
     def serve(self) -> None:
         """Say that the sandbox is ready, then run a program for each call until the parent
@@ -346,17 +367,23 @@ class Supervisor:
         """The limit that the program is beyond, in a word; None where it is within all."""
         if sum(process.seconds for process in those) > self.orders["seconds"]:
             return "cpu"
-        held = sum(max(bytes_of(process.pid, self.kinds) - self.baseline, 0) for process in those)
+        memory = 0
+        mappings = [0]
+        for process in those:
+            held_bytes, mapping_bytes = bytes_of(process.pid, self.kinds)
+            memory += max(held_bytes - self.baseline, 0)
+            mappings.append(mapping_bytes)
+        memory += sum(mappings) - max(mappings)  # those of one process are few
         if self.socket_bytes:
-            held += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
+            memory += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
         if self.orders["shared"]:
             room = os.statvfs(self.orders["shared"])
-            held += (room.f_blocks - room.f_bfree) * room.f_frsize
-        self.most = max(self.most, held)
+            memory += (room.f_blocks - room.f_bfree) * room.f_frsize
+        self.most = max(self.most, memory)
         if self.most > 1.2 * self.told:
             self.told = self.most
             self.send_report({"memory": self.most})
-        if held > self.orders["memory_bytes"]:
+        if memory > self.orders["memory_bytes"]:
             return "memory"
         for path in self.orders["scratch"]:
             room = os.statvfs(path)
@@ -387,12 +414,12 @@ class Supervisor:
         cpu = 0.0
         while True:
             try:
-                who, how, used = os.wait4(-1, 0)
+                who, wait_status, used = os.wait4(-1, 0)
             except ChildProcessError:
                 return status, cpu
             cpu += used.ru_utime + used.ru_stime
             if who == pid:
-                status = os.waitstatus_to_exitcode(how)
+                status = os.waitstatus_to_exitcode(wait_status)
 
     def become_the_program(self, descriptors: list[int]) -> NoReturn:
         """In the child: isolate, close all files of the sandbox and run the candidate's code.
@@ -419,9 +446,9 @@ class Supervisor:
         What this one holds already is not on the candidate's account.
         """
         with open("/proc/self/statm", "rb") as file:
-            held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            address_space = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         for name, most in self.orders["rlimits"].items():
-            most += held if name == "AS" else 0
+            most += address_space if name == "AS" else 0
             limit = getattr(resource, "RLIMIT_" + name)
             # A program may raise its stack: it lies within the address space.
             resource.setrlimit(
@@ -454,8 +481,9 @@ def main() -> None:
         )  # if memory runs out, these go before the lab; behind bubblewrap it is so already
     if orders["uid"] is not None:
         os.setgroups([])
-        os.setresgid(*[orders["uid"]] * 3)
-        os.setresuid(*[orders["uid"]] * 3)
+        uid = orders["uid"]
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
     signal.signal(
         signal.SIGINT, signal.SIG_DFL
     )  # a signal without a handler does not reach the first process

@@ -37,7 +37,7 @@ def folder_of(path: Path, rows: list[tuple[int, dict[str, float]]]) -> Path:
 
 
 TWO_RUNS = "r begins again at step 1, after step 3: two runs in one log"
-NO_NUMBER = "no step in it has a number"
+NO_NUMBER = "it has no number to import"
 WANDB = "run-a.wandb"
 EVENTS = "events.out.tfevents.1"
 STATE = "trainer_state.json"

@@ -87,7 +87,7 @@ def test_texts_and_rounded_zeros() -> None:
             [(step, {"r": run}) for step in (1, 2, 3) for run in (0, 1)],
             "r is logged twice at step 1, 0 and 1, and so at 3 of 3 steps: two runs in one log?",
         ),
-        ([(1, {"r": "high"})], "no step in it has a number; r hold text"),
+        ([(1, {"r": "high"})], "it has no number to import: steps, seeds, and names"),
         ([(1, {"r": math.nan})], "every number in it is NaN or infinite"),
     ],
 )

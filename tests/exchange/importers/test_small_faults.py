@@ -221,3 +221,26 @@ def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
         stable = stabilities(Source(evidence, "x"))
     assert (stable["x/gspo/s0"].window, stable["x/long/s0"].window) == (10, 50)
     assert stable["x/gspo/s0"].judged
+
+
+def test_what_newcomers_bring_is_read(tmp_path: Path) -> None:
+    """An index that pandas wrote, ms-swift's axis, verl's score of a function that returns a
+    number, and a file of nothing but W&B's own columns.
+    """
+    pandas = csv_of(tmp_path / "p.csv", ",Unnamed: 0,step,r", "0,0,1,.5", "1,1,2,.6")
+    brought(tmp_path, "csv", pandas, *ONE)
+    assert report(tmp_path, "x")["logged"]["names"]["a"].keys() == {"r"}
+    swift = [
+        {"reward": 0.3, "loss": 0.1, "grad_norm": 1.0, "global_step/max_steps": f"{step}/2"}
+        for step in (1, 2)
+    ]
+    said = brought(tmp_path, "jsonl", json_lines(tmp_path / "s.jsonl", swift), *ONE)
+    assert "read as a log of trl, by its names" in said.out
+    verl = "step:1 - critic/score/mean:0.3 - val-core/gsm8k/reward/mean@1:0.4\n"
+    (tmp_path / "verl.log").write_text(verl)
+    brought(tmp_path, "verl", tmp_path / "verl.log", *ONE[:-1], 1, "--study", "y")
+    with opened(tmp_path) as evidence:
+        assert Source(evidence, "y").declaration.primary == "val-core-gsm8k-reward-mean-1"
+    own = csv_of(tmp_path / "w.csv", "step,_runtime", "1,3.5")
+    line = refused(tmp_path, "csv", own, *ONE)
+    assert "names that look like secrets or begin with '_' are left out" in line

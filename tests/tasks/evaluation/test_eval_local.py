@@ -196,25 +196,6 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     assert compared["low"] is None
     assert "2 pairs of runs; an interval needs" in compared["note"]
 
-    # For people a start that runs share is one row.
-    table = gspo_lab("eval", "--bench", BENCH, "--samples", 2).out
-    shown = {
-        line.split("  ")[0]: line.split()[-6]
-        for line in table.splitlines()
-        if line.startswith("alike/")
-    }
-    assert list(shown) == [
-        "alike/grpo+gspo/s0 (shared start)",
-        "alike/grpo/s0",
-        "alike/grpo+gspo/s1 (shared start)",
-        "alike/grpo/s1",
-        "alike/gspo/s0",
-        "alike/gspo/s1",
-    ]
-    assert (
-        shown["alike/grpo+gspo/s1 (shared start)"] == f"{scores['alike/grpo/s1', 0]['score']:.4g}"
-    )
-
     # Asked one by one, the twin that did not answer itself says just what it was said to have said.
     other = here / "other"
     shutil.copytree(runs, other)

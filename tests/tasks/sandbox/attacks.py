@@ -432,6 +432,8 @@ numbers = {
     "aarch64": {"keyctl": 219, "add_key": 217, "bpf": 280, "perf": 241, "userfaultfd": 282, "handle": 264, "log": 116},
 }[os.uname().machine]
 for name, number in numbers.items(): call(name, number, 0, 0, 0, 0, 0)
+for number in (444, 445, 446): call(f"landlock {number}", number, None, 0, 1)
+attempt("epoll", lambda: __import__("select").epoll())
 page = ctypes.create_string_buffer(256)
 call("io_uring", 425, 8, page)
 == the neighbours' time

@@ -303,3 +303,31 @@ def test_others_wait_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyP
         True,
         False,
     ], "for 6 s alone come 54 s in which nobody waits"
+
+
+def test_nobody_waits_longer_than_the_exclusive_test_asks_for() -> None:
+    crowd = SharedOrExclusive()
+    log = []
+    leave = threading.Event()
+
+    def sleep() -> None:
+        with crowd.turn(alone=False):
+            assert leave.wait(120)
+            log.append("sleeper")
+
+    def alone() -> None:
+        with crowd.turn(alone=True, seconds=0.05):
+            assert leave.wait(120)
+
+    def among() -> None:
+        with crowd.turn(alone=False):
+            log.append("neighbour")
+
+    with ThreadPoolExecutor(3) as pool:
+        works = [pool.submit(sleep), pool.submit(alone)]
+        until(lambda: crowd.waiting == 1)
+        pool.submit(among).result()
+        leave.set()
+        for work in works:
+            work.result()
+    assert log == ["neighbour", "sleeper"]

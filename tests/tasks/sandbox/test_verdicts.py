@@ -350,9 +350,11 @@ def test_who_exhausts_the_memory_is_wrong_also_where_its_house_is_ended(
 def no_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     turn = SharedOrExclusive.turn
 
-    def beside(self: SharedOrExclusive, *, alone: bool) -> contextlib.AbstractContextManager[None]:
+    def beside(
+        self: SharedOrExclusive, *, alone: bool, seconds: float = 0.0
+    ) -> contextlib.AbstractContextManager[None]:
         assert not alone, "it was tried again with nobody beside it"
-        return turn(self, alone=alone)
+        return turn(self, alone=alone, seconds=seconds)
 
     monkeypatch.setattr(SharedOrExclusive, "turn", beside)
 

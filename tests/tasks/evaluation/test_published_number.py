@@ -1,0 +1,102 @@
+"""`eval --published`: a score beside a published number; `--bench` with a study's benchmark."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import declared_runs, done, save_model, write_task
+from calling import gspo_lab
+
+from gspo_lab.analysis.stats.passk import checkpoint_score
+from gspo_lab.cli.published_score import PublishedNumber, sentence
+from gspo_lab.common.errors import LabError
+from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
+
+STUDY = """\
+question = "Does it win?"
+model = "tiny-qwen3"
+task = "addition"
+steps = 4
+seeds = [0]
+
+[[bench]]
+name = "mine"
+task = { name = "lottery.py:grade", problems = "problems.jsonl" }
+samples = 2
+temperature = 0.5
+max_tokens = 3
+
+[arm.gspo]
+objective = "gspo"
+"""
+MODEL = ("--model", "tiny-qwen3", "--limit", 8, "--max-tokens", 2)
+ADDITION = ("eval", "--bench", "addition", *MODEL)
+
+
+@pytest.mark.parametrize(
+    ("right", "problems", "number", "answers", "distinguishable"),
+    [
+        (35, 80, 47.4, None, False),
+        (437, 1000, 47.4, 1000, False),
+        (437, 1000, 0.474, 100_000, True),
+        (4375, 10_000, 47.4, 10_000, True),
+        (0, 30, 47.4, None, True),
+        (30, 30, 100.0, None, False),
+        (0, 30, 0.0, 30, False),
+    ],
+)
+def test_a_difference_needs_enough_answers_on_both_sides(
+    right: int, problems: int, number: float, answers: int | None, distinguishable: bool
+) -> None:
+    comparison = compared(right, problems, PublishedNumber(number, answers))
+    assert comparison["distinguishable"] is distinguishable
+    side = "below" if distinguishable else "not distinguishable"
+    assert sentence(comparison).startswith(side)
+
+
+def compared(right: int, problems: int, published: PublishedNumber) -> dict[str, Any]:
+    bench = bench_of("addition", {"held_out": problems}, Path(), BenchmarkOverrides())
+    score = checkpoint_score([place < right for place in range(problems)], [1])
+    row = {"score": score.mean, "low": score.item_low, "high": score.item_high}
+    return published.compared(row, bench)
+
+
+def test_independent_scores_are_compared_as_newcombe_does() -> None:
+    """56 of 70 against 48 of 80: his example, .2 with .0524 to .3339 by Wilson's intervals."""
+    comparison = compared(56, 70, PublishedNumber(0.6, 80))
+    bounds = (comparison["low"], comparison["high"])
+    assert bounds == pytest.approx((0.0524, 0.3339), abs=0.008)
+
+
+def test_a_number_or_a_count_that_cannot_be_is_refused() -> None:
+    for number, answers in ((101.0, None), (-1.0, None), (float("nan"), None), (47.4, 0)):
+        with pytest.raises(LabError, match="--published"):
+            PublishedNumber(number, answers)
+
+
+def test_eval_says_how_far_the_published_number_is(here: Path) -> None:
+    text = " ".join(done(*ADDITION, "--published", 47.4).out.split())
+    assert "below the published 0.474 (1000 answers assumed, one a problem)" in text
+    assert "usual settings: problems 8 (usual 1000), token limit 2" in text
+    options = (*ADDITION, "--published", 0.01, "--published-answers", 30)
+    ((row,),) = [done(*options, "--json").json["scores"]]
+    assert (row["published"]["answers"], row["published"]["distinguishable"]) == (30, False)
+    assert row["published"]["differs"]["problems"] == "8 (usual 1000)"
+    for wrong in (("--bench", "chain", "--published", 47.4), ("--published-answers", 30)):
+        refused = gspo_lab(*ADDITION, *wrong)
+        assert (refused.code, "belong to one --bench" in refused.err) == (2, True)
+
+
+def test_a_study_s_own_benchmark_is_known_by_its_name(here: Path) -> None:
+    write_task(here)
+    ((_, folder),) = declared_runs(here, "small", STUDY, save_model(here / "start", 0))
+    save_model(folder / "checkpoints" / "final", 1)
+    said = done("eval", "--bench", "mine", "--json").json
+    (protocol,) = said["asked"].values()
+    assert protocol["task"]["name"] == "lottery.py:grade"
+    assert (protocol["samples"], protocol["temperature"], protocol["max_tokens"]) == (2, 0.5, 3)
+    changed = done("eval", "--bench", "mine", "--samples", 1, "--json").json
+    assert {row["samples"] for row in changed["scores"]} == {1}
+    unknown = gspo_lab("eval", "--bench", "mein")
+    assert unknown.code == 2
+    assert "mine" in unknown.err
