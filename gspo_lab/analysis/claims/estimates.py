@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 from gspo_lab.analysis.stats import holm, paired_t
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.power import detectable_factor
-from gspo_lab.analysis.stats.simulation_cells import (
-    NOISE,
-    UNEVEN,
-    Cell,
-    Conclusion,
-    Method,
-    draw_block,
-    kinds,
-    stated,
-)
+from gspo_lab.analysis.stats.simulation_cells import Cell, Conclusion, Method, kinds, stated
+from gspo_lab.analysis.stats.simulation_draws import NOISE, UNEVEN, draw_block
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL
 from gspo_lab.common.reason import Reason
 

@@ -8,6 +8,7 @@ from gspo_lab.analysis.stats import Comparison
 from gspo_lab.analysis.stats import simulation_cells as cells
 from gspo_lab.analysis.stats.calibration import ALPHA, STUDIES, CalibrationRow, recorded_rates
 from gspo_lab.analysis.stats.simulation_cells import AT_LOOKS, Method, against_one
+from gspo_lab.analysis.stats.simulation_draws import UNEVEN, UNSTABLE
 from gspo_lab.analysis.stats.verdict import EQUIVALENT
 from gspo_lab.common.text import tenth_percent
 from gspo_lab.report.views.view import PageOnly, View
@@ -62,7 +63,7 @@ def calibration_lines(
     lines = []
     if contrast is not None:
         lines.append(_contrast_line(contrast.paired.n, looked=looked))
-    kinds = {"score, normal": "", **{f"score, {name}": name for name in cells.UNEVEN}}
+    kinds = {"score, normal": "", **{f"score, {name}": name for name in UNEVEN}}
     lines.append(_line("A pair of arms", kinds, cells.PAIRED, n))
     if family > 1:
         kinds = {_nearest("", family): ""}
@@ -70,7 +71,7 @@ def calibration_lines(
         lines.append(_line(f"Any of {family} arms", kinds, cells.HOLM, n))
     if looked:
         kinds = {f"normal, {AT_LOOKS}": ""}
-        kinds |= {f"{name}, {AT_LOOKS}": name for name in cells.UNEVEN}
+        kinds |= {f"{name}, {AT_LOOKS}": name for name in UNEVEN}
         lines.append(_line("A pair over all looks", kinds, cells.LOOKED, looks[-1]))
     if any(verdict.word == EQUIVALENT for verdict in verdicts):
         lines.append(_equivalence_line(n))
@@ -165,14 +166,14 @@ def _uneven_kind(verdict: Comparison, *, treatment_falls: bool) -> tuple[str, Me
     if looked:
         n = looks[-1]
     if verdict.rule.order:
-        name = f"2 x 2, {cells.UNSTABLE}"
+        name = f"2 x 2, {UNSTABLE}"
         if looked:
             return f"{name}, {AT_LOOKS}", cells.LOOKED_IN_ORDER, n
         return name, cells.IN_ORDER, n
     if looked:
-        return f"{cells.UNSTABLE}, {AT_LOOKS}", cells.LOOKED, n
+        return f"{UNSTABLE}, {AT_LOOKS}", cells.LOOKED, n
     if verdict.family == 1:
-        return f"score, {cells.UNSTABLE}", cells.PAIRED, n
+        return f"score, {UNSTABLE}", cells.PAIRED, n
     name = cells.TREATMENTS_UNSTABLE if treatment_falls else cells.BASELINE_UNSTABLE
     return _nearest(name, verdict.family), cells.HOLM, n
 

@@ -17,8 +17,8 @@ from gspo_lab.analysis.stats.calibration import (
     recorded_rates,
     run_calibration,
 )
-from gspo_lab.analysis.stats.simulation_cells import (
-    CELLS,
+from gspo_lab.analysis.stats.simulation_cells import CELLS
+from gspo_lab.analysis.stats.simulation_draws import (
     NOISE,
     UNEVEN,
     Benchmark,
