@@ -194,7 +194,7 @@ def studies_markdown() -> str:
 CLAIMS_INTRODUCTION = """\
 # The library of claims
 
-Made from `gspo_lab/analysis/claims/library.toml` by `python docs/make_reference.py`; do not edit.
+Made from `gspo_lab/analysis/claims/library.py` by `python docs/make_reference.py`; do not edit.
 [Claims](claims.md) explains how a claim is declared and judged.
 
 ## Roles
@@ -206,8 +206,7 @@ Made from `gspo_lab/analysis/claims/library.toml` by `python docs/make_reference
 If a study has dense and routed models, claims about experts use the routed arms only.
 
 Each claim states the unstable runs of its arms. If one arm has unstable runs, no rule keeps alpha; `gspo-lab certify --rule`
-states the measured rate. A number that decides nothing (C04's published range) has its own label: as stated, not as
-stated, or inconclusive.
+states the measured rate. A number that is held against nothing is labelled *measured*.
 
 ## Claims that a study can test
 """
@@ -235,11 +234,10 @@ def _claim_section(claim: Claim) -> str:
     lines = [
         f"### `{claim.id}`",
         "",
-        f"{claim.statement} Grade {claim.grade}. Source: {claim.source}; its value: {claim.value}.",
+        f"{claim.statement} Grade {claim.grade}. Source: {claim.source}; its value: {claim.published}.",
         "",
         f"- criterion: {claim.criterion}",
-        f"- needs: {'; '.join(claim.needs)}",
-        *([f"- needs for support: {'; '.join(claim.for_support)}"] if claim.for_support else []),
+        f"- needs: {'; '.join(claim.presupposed)}",
         *(f"- against it: {one.text} ({one.source})" for one in claim.counter),
     ]
     return "\n".join(lines) + "\n"

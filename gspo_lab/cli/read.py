@@ -362,27 +362,26 @@ def claims(
 
 def _library(json: bool) -> None:
     from gspo_lab.analysis.claims import LIBRARY, UNTESTED
+    from gspo_lab.report.views.claims import library_entry
 
     lines = [f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""]
     for claim in LIBRARY.values():
         lines.append(f"{claim.id:<22} {claim.grade:<4} {claim.statement}")
-        lines += (
-            f"{'':<27} {line}"
-            for line in (f"needs: {'; '.join(claim.as_data()['needs'])}", f"[{claim.source}]")
-        )
+        lines.append(f"{'':<27} needs: {'; '.join(claim.presupposed)}")
+        lines.append(f"{'':<27} [{claim.source}]")
     lines += [
         "",
         "No study here tests:",
         *(f"{name:<22} {lacking}" for name, lacking in UNTESTED.items()),
     ]
-    print_either(json, [claim.as_data() for claim in LIBRARY.values()], lines)
+    print_either(json, list(map(library_entry, LIBRARY.values())), lines)
 
 
 def _lines(result: "Result") -> Iterator[str]:
     mark = "" if result.declared else "  (descriptive)"
     yield f"{result.claim.id}: {result.word}{mark}"
     yield f"    {result.claim.statement} [{result.claim.source}]"
-    yield f"    stated: {result.claim.value}"
+    yield f"    stated: {result.claim.published}"
     yield from (f"    here:   {_estimate(part)}" for part in result.parts)
     yield from (f"    beside: {_estimate(part)}: {part.word}" for part in result.supplementary)
     yield f"    reason: {result.verdict.because}"

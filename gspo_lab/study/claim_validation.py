@@ -2,14 +2,12 @@
 and benchmarks.
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from functools import cache
-from pathlib import Path
+from itertools import chain
 from typing import get_args, get_type_hints
 
-from gspo_lab.common.registry import installed, look_up, nearest
+from gspo_lab.common.registry import look_up, nearest
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.study.verdict_tables import ClaimTable
 
@@ -21,7 +19,6 @@ CLAIM_ROLES: dict[str, str] = {
     "gspo-replay": "the gspo arm with routing replay",
 }
 """The roles of built-in claims, and the arm that plays each by default."""
-LIBRARY = Path(__file__).parents[1] / "analysis" / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("source", "statistic", "comparison", "above", "below", "inside")
 OVER_UPDATES = (
@@ -33,23 +30,16 @@ OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
 
 
-def library_files() -> list[Path]:
-    """The lab's library of claims, and those that the entry points `gspo_lab.claims` of installed
-    packages give.
-    """
-    return [LIBRARY, *(Path(look_up("claim", name, {})) for name in installed("claim"))]
+LISTS = {name: f"gspo_lab.analysis.claims:{name}" for name in ("LIBRARY", "UNTESTED")}
+"""Where the built-in claims are listed; imported only for a study that declares claims."""
 
 
-@cache
 def claim_names() -> tuple[str, ...]:
     """The names that a study may give without a metric: claims of the libraries, and the untested
     ones.
     """
-    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in library_files()]
-    names: set[str] = set()
-    for entries in tables:
-        names.update(entries, entries.get("untested", ()))
-    return tuple(sorted(names - {"counter", "untested"}))
+    lists = [look_up("list of claims", name, LISTS) for name in LISTS]
+    return tuple(sorted(chain(*lists)))
 
 
 def broken_claims(

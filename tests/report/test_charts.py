@@ -248,9 +248,9 @@ def test_a_published_value_is_drawn_and_on_the_axis() -> None:
     assert (line["y0"], line["y1"], line["xref"]) == (0.15, 0.15, "paper")
     assert layout["yaxis"]["range"][1] >= 0
     assert "paper: 15 %" in [one["text"] for one in layout["annotations"]]
-    assert ".15 against .0013" in LIBRARY["C04-clip-gap"].value
+    assert ".15 against .0013" in LIBRARY["C04-clip-gap"].published
     assert [one.value for one in CLIPPED] == [0.15, 0.0013]
-    assert "about 10 %" in LIBRARY["C09-expert-change"].value
+    assert "about 10 %" in LIBRARY["C09-expert-change"].published
     assert [one.value for one in EXPERT_CHANGE] == [0.1]
 
 

@@ -1,10 +1,8 @@
-"""A study as claims read it: finished runs of the deciding seeds, settled steps, one number per
-seed.
-"""
+"""A study as claims read it: finished runs of the deciding seeds, one number per seed."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -45,50 +43,64 @@ from gspo_lab.analysis.stats.curve_summaries import carry_last_finite
 from gspo_lab.study import Settings
 from gspo_lab.study.verdict_tables import VerdictTable
 
+Roles = Mapping[str, str]
+"""Role -> the arm that plays it, e.g. {"grpo": "grpo-tuned", "gspo": "gspo"}."""
+
 
 @dataclass(frozen=True)
 class ClaimData:
-    """One study's numbers. With `wrong` ungraded answers count as wrong, else they are left out.
+    """One study's numbers for one claim, whose `roles` name the arms that it compares.
 
-    A number that was not measured raises Untestable, which names it.
+    With `ungraded_wrong` ungraded answers count as wrong, else they are left out. A number that was
+    not measured raises Untestable, which names it.
     """
 
-    of: Source
-    wrong: bool = False
+    source: Source
+    roles: Roles = field(default_factory=dict)
+    ungraded_wrong: bool = False
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms of the claim, in the order of its roles."""
+        return tuple(self.roles.values())
 
     @property
     def verdict(self) -> VerdictTable:
         """The rule that the study declares."""
-        return self.of.declaration.verdict
+        return self.source.declaration.verdict
+
+    @property
+    def seeds(self) -> list[int]:
+        """The deciding seeds on which all arms of the claim have finished."""
+        return self.seeds_of(self.arms)
 
     def settings(self, arm: str) -> Settings:
         """An arm's settings."""
-        return self.of.declaration.arms[arm].settings
+        return self.source.declaration.arms[arm].settings
 
-    def seeds(self, arms: Iterable[str]) -> list[int]:
+    def seeds_of(self, arms: Iterable[str]) -> list[int]:
         """The deciding seeds on which all of these arms have finished."""
-        return sorted(
-            {run.seed for run in runs(self.of, deciding(self.of.declaration), list(arms))}
-        )
+        counting = deciding(self.source.declaration)
+        return sorted({run.seed for run in runs(self.source, counting, list(arms))})
 
     def run(self, arm: str, seed: int) -> str:
         """The id of a finished run of a deciding seed."""
-        return deciding_runs(self.of)[arm, seed]
+        return deciding_runs(self.source)[arm, seed]
 
     def value(self, reading: Reading, arm: str, seed: int) -> Value:
         """The reading of one run, with a finite value."""
         run = self.run(arm, seed)
         if reading.metric == "reward_mean":
-            check_rewards(self.of)
-        value = read(self.of, reading)[run]
+            check_rewards(self.source)
+        value = read(self.source, reading)[run]
         if value.value is not None:
             return value
         everywhere = Reading(reading.metric, Window(Steps.ALL), weight=Weight.ROWS)
-        if not read(self.of, everywhere)[run].weight:
+        if not read(self.source, everywhere)[run].weight:
             raise not_recorded(reading.metric, arm, seed)
         if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
             later = reading.window.minibatch is Minibatch.LATER
-            warm_up = first_settled(self.of)[run]
+            warm_up = first_settled(self.source)[run]
             planned = self.settings(arm).steps
             text = warm_up_text(arm, warm_up, planned, later=later)
             raise Untestable("only-warm-up", text)
@@ -99,29 +111,29 @@ class ClaimData:
         """The same without its weight."""
         return float(self.value(reading, arm, seed).value or 0.0)
 
-    def of_arm(self, reading: Reading, arm: str) -> float:
+    def mean_of_arm(self, reading: Reading, arm: str) -> float:
         """The mean over the counting runs of an arm, each run once."""
-        mean = average(self.number(reading, arm, seed) for seed in self.seeds([arm]))
+        mean = average(self.number(reading, arm, seed) for seed in self.seeds_of([arm]))
         return math.nan if mean is None else mean
 
     def curve(self, reading: Reading, arm: str, seed: int) -> Curve:
         """The reading of one run step by step."""
         self.value(reading, arm, seed)
-        return by_step(self.of, reading)[self.run(arm, seed)]
+        return by_step(self.source, reading)[self.run(arm, seed)]
 
     def scores(self, arm: str, seed: int, bench: str | None = None) -> tuple[Floats, Floats]:
         """Steps and scores of a run's evaluations on a benchmark (the primary one), ungraded ones
         carried.
         """
-        name = bench or self.of.declaration.primary
+        name = bench or self.source.declaration.primary
         if name is None:
             raise Untestable(
                 "no-benchmark", "the study declares no benchmark, so there is no score"
             )
         run = self.run(arm, seed)
-        steps, scores, _ = evaluations(self.of, name).get(run, np.zeros((3, 0)))
-        if self.wrong and len(steps):
-            by_step = counted_wrong(self.of, name, run)
+        steps, scores, _ = evaluations(self.source, name).get(run, np.zeros((3, 0)))
+        if self.ungraded_wrong and len(steps):
+            by_step = counted_wrong(self.source, name, run)
             scores = np.array([by_step[int(step)] for step in steps])
         if not len(scores) or math.isnan(scores[0]):
             raise not_evaluated(name, "at", arm, seed)
@@ -129,9 +141,9 @@ class ClaimData:
 
     def final(self, arm: str, seed: int, bench: str | None = None) -> float:
         """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
-        name = bench or self.of.declaration.primary
+        name = bench or self.source.declaration.primary
         run = self.outcome(arm, seed, name)
-        score = run.counted_wrong if self.wrong else run.final
+        score = run.counted_wrong if self.ungraded_wrong else run.final
         if score is not None:
             return score
         self.scores(arm, seed, bench)  # raises Untestable with what is missing
@@ -155,7 +167,9 @@ class ClaimData:
         variance = None
         if len(scores_of) == 2 and not ratio:
             weights = dict(zip(scores_of, (1, -1), strict=True))
-            variance = answers_variance(self.of, weights, list(values), counted_wrong=self.wrong)
+            variance = answers_variance(
+                self.source, weights, list(values), counted_wrong=self.ungraded_wrong
+            )
         return over_seeds(
             name,
             values,
@@ -168,15 +182,15 @@ class ClaimData:
 
     def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
         """The outcome of a run on a benchmark (the primary one)."""
-        ended = outcomes(self.of, bench or self.of.declaration.primary or "")
+        ended = outcomes(self.source, bench or self.source.declaration.primary or "")
         return next(run for run in ended if (run.arm, run.seed) == (arm, seed))
 
     def stability(self, arm: str, seed: int) -> Stability:
         """Whether a finished run became unstable, by its reward and its updates."""
-        known = stabilities(self.of).get(self.run(arm, seed))
-        if known is None:
+        stability = stabilities(self.source).get(self.run(arm, seed))
+        if stability is None:
             raise not_recorded("reward_mean", arm, seed)
-        return known
+        return stability
 
 
 def check_rewards(source: Source) -> None:
@@ -198,13 +212,9 @@ def mixtures(source: Source) -> dict[str, bool | None]:
     update.
     """
     pools = by_minibatch(source, Reading("expert_change", Window(Steps.ALL)))
-    out: dict[str, bool | None] = {}
-    for arm in source.declaration.arms:
-        rows = [
-            mean
-            for (name, _), run in deciding_runs(source).items()
-            if name == arm
-            for mean in pools[run].values()
-        ]
-        out[arm] = any(mean.value is not None for mean in rows) if rows else None
+    out: dict[str, bool | None] = dict.fromkeys(source.declaration.arms)
+    for (arm, _), run in deciding_runs(source).items():
+        if pools[run]:
+            routed = any(mean.value is not None for mean in pools[run].values())
+            out[arm] = routed or bool(out[arm])
     return out

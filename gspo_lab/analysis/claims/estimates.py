@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -20,6 +20,9 @@ from gspo_lab.analysis.stats.verdict import NO_INTERVAL
 from gspo_lab.common.reason import Reason
 
 Side = Literal["supported", "contradicted"]
+
+MEASURED: Final = "measured"
+"""The criterion of a number that is held against nothing."""
 
 
 class Untestable(Exception):
@@ -109,8 +112,10 @@ class Estimate:
         return self.side is not None and (self.p is None or self.p < self.alpha)
 
     @property
-    def word(self) -> Literal["supported", "contradicted", "inconclusive"]:
+    def word(self) -> Literal["supported", "contradicted", "inconclusive", "measured"]:
         """The label by this number alone."""
+        if self.criterion == MEASURED:
+            return "measured"
         return self.side if self.side is not None and self.resolved else "inconclusive"
 
 
@@ -143,14 +148,15 @@ def over_seeds(
     By default the claim is contradicted outside the region of support. `items_variance` is the
     variance of a difference of scores due to finitely many answers. With `ratio` values and bounds
     are positive: the interval is that of their logarithms, and is shown as ratios. A region of
-    contradiction that holds the whole interval goes before one of support. Without a region of
-    support nothing supports.
+    contradiction that holds the whole interval goes before one of support. Without any region the
+    number is only measured.
     """
     if contradicted is None:
         contradicted = () if supported is None else supported.outside
-    criterion = f"supported if {supported or 'inside a margin, which is not declared'}"
+    tests = [] if supported is None else [f"supported if {supported}"]
     if contradicted:
-        criterion += f", contradicted if {' or '.join(str(region) for region in contradicted)}"
+        tests.append(f"contradicted if {' or '.join(map(str, contradicted))}")
+    criterion = ", ".join(tests) or MEASURED
     x = np.array(list(values.values()), dtype=np.float64)
     if ratio:
         x = np.log(x)
@@ -166,11 +172,11 @@ def over_seeds(
         return Estimate(name, criterion, len(x), estimate, ratio=ratio, reason=why, alpha=alpha)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
-    wholly = [part for part in against + in_favour if part[1].contains(paired.low, paired.high)]
-    partly = [
+    holding = [part for part in against + in_favour if part[1].contains(paired.low, paired.high)]
+    holding += [
         part for part in in_favour + against if part[1].contains(paired.estimate, paired.estimate)
     ]
-    side, region = next(iter(wholly + partly), (None, Region()))
+    side, region = next(iter(holding), (None, Region()))
     detectable = detectable_factor(len(x), alpha) * paired.sd if paired.sd else None
     return Estimate(
         name,
@@ -196,13 +202,14 @@ def _p(
     return max((p for p in p_values if p is not None), default=None)
 
 
-def exact(name: str, values: Mapping[str, float], limit: float, *, unit: str) -> Estimate:
+def exact(name: str, values: Mapping[str, float], at_most: float) -> Estimate:
     """An identity: it must hold in every run, to rounding. `estimate` is the worst run's number."""
     worst = max(values, key=lambda run: values[run])
-    broken = tuple(run for run in values if not values[run] <= limit)
+    broken = tuple(run for run in values if not values[run] <= at_most)
     side: Side = "contradicted" if broken else "supported"
     why = Reason("broken-in", f"broken in {', '.join(broken)}") if broken else None
-    return Estimate(name, unit, len(values), values[worst], side=side, exact=True, reason=why)
+    limit = f"at most {at_most:g}" if at_most else "exactly 0"
+    return Estimate(name, limit, len(values), values[worst], side=side, exact=True, reason=why)
 
 
 def condition(name: str, holds: bool, *, n: int, reason: Reason, estimate: float) -> Estimate:

@@ -1,411 +1,561 @@
-"""The claims that a study may name or write: what a claim is, the grammar of its rows, and the
-library.
+"""The claims of the literature that a study may name, one function each.
 
-library.toml says how to add a claim. Installed packages bring libraries of their own.
+Those on what the rules learn are in learning_claims.py.
+
+To add a claim, write its function here. Studies may then name it; `gspo-lab claims` and
+docs/reference/claim-library.md (`python docs/make_reference.py`) list it. For instance
+
+    @claim(
+        "C28-keeps-entropy",
+        grade="C",
+        source="an arXiv number, and where in it",
+        published="stated without figures",
+        criterion="entropy over the last fifth, GSPO / GRPO above 1",
+        needs=(seeds(3),),
+        counter=(TOO_TIGHT,),
+        figure="m-entropy",
+    )
+    def keeps_entropy(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+        \"\"\"GSPO keeps more entropy than GRPO.\"\"\"
+        entropy = statistic("mean over the last fifth", "entropy")
+        name = "entropy, GSPO / GRPO"
+        above = Region(above=1)
+        return Estimates((mean_over_seeds(data, name, entropy, (gspo, grpo), above, ratio=True),))
+
+A claim needs all of its `parts`. `also` and `reasons` are shown beside them and decide nothing.
 """
 
-import math
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from gspo_lab.analysis.claims import functions
+from gspo_lab.analysis.claims import learning_claims
+from gspo_lab.analysis.claims.claim import Claim, claim
 from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.claims.estimates import (
     Estimate,
     Estimates,
     Region,
     Untestable,
-    exact,
+    condition,
     not_recorded,
 )
-from gspo_lab.analysis.claims.preconditions import Roles
-from gspo_lab.analysis.readings import Minibatch, Reading, Reduce, Steps, Window, by_minibatch
-from gspo_lab.analysis.readings.curves import weights_within
-from gspo_lab.analysis.readings.read import CURVES
+from gspo_lab.analysis.claims.expectations import (
+    largest,
+    largest_in_updates,
+    largest_of_runs,
+    mean_over_seeds,
+    rise_over_minibatches,
+    statistic,
+    within_responses,
+)
+from gspo_lab.analysis.claims.preconditions import (
+    LEAST_CHANGE,
+    mixture,
+    other_numerics,
+    reward_margin,
+    routing_moves,
+    same_first_rollout,
+    same_reinforce,
+    seeds,
+    trainer_old_logprobs,
+    unstable_run,
+    updates,
+)
+from gspo_lab.analysis.claims.published import (
+    BEATEN,
+    BOTH_FALL,
+    DENSE_EQUAL,
+    NARROW_RANGE,
+    NUMERICS,
+    REPLAY_HELPS_GSPO,
+    SHORT_RANGE,
+    SILENCED,
+    SMALL_CASE,
+    TOO_TIGHT,
+)
+from gspo_lab.analysis.findings.clip_fractions import active_share, saturated
+from gspo_lab.analysis.readings import (
+    Minibatch,
+    Reading,
+    Steps,
+    Window,
+    average,
+    by_layer,
+    pooled,
+)
+from gspo_lab.analysis.readings.curves import band_counts
+from gspo_lab.analysis.readings.reading import CLIP_EVERYWHERE
+from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.reason import Reason
-from gspo_lab.common.registry import look_up
-from gspo_lab.recording.records import StepRecord, UpdateRecord
-from gspo_lab.study import ClaimTable
-from gspo_lab.study.claim_validation import library_files
+from gspo_lab.common.registry import installed, look_up
 
-EvidenceGrade = Literal["A", "A/B", "B", "C", "C/D", "D"]
-"""A: exact identity. B: stable at toy scale. C: learning outcome. D: needs a large mixture of
-experts or long responses."""
-
-OF = "of"
-AGAINST = "against"
-"""The roles of a claim that is written in place."""
-
-Read = Callable[[ClaimData, Roles], Estimate]
-Evaluate = Callable[[ClaimData, Roles], Estimates]
-Bound = float | Literal["margin", "reward margin", "1 + clip_high"]
-
-FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
-"""Where a metric's figure is not named after it."""
-
-EQUAL = 1e-6
-"""Numbers of two arms that agree to this, relatively, are identical: training computes in float32.
+LEVEL = 10.0
+"""The gap between the rules' clip fractions: one order of magnitude at least."""
+PUBLISHED_GAP = Region(30, 1000)
+"""The published gaps: 115 times in the GSPO paper, 300 to 1,000 times on GSM8K."""
+DEEP = 48
+"""Layers of the model whose 10 % of changed experts the paper reports."""
+AGREEMENT = 1.4
+"""Within this factor of 1/sqrt(L) the spread of a response's mean counts as that of independent
+tokens.
 """
-
-LAST_EVALUATIONS = "mean over the last evaluations"
-"""The score of a run's end; without a metric that of the primary benchmark."""
-RISE = "rise from mini-batch 1 to the last"
-"""The mean over the updates of the last mini-batch less that of mini-batch 1."""
-STATISTICS: Mapping[str, tuple[Window, Reduce]] = {
-    "mean over updates": (Window(), Reduce.MEAN),
-    "mean over updates with minibatch = 0": (Window(minibatch=Minibatch.FIRST), Reduce.MEAN),
-    "mean over updates with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.MEAN),
-    "mean over steps": (Window(Steps.ALL), Reduce.MEAN),
-    "mean over the last fifth": (Window(Steps.ALL), Reduce.LAST_FIFTH),
-    "area under the curve": (Window(Steps.ALL), Reduce.AREA),
-    "largest": (Window(Steps.ALL), Reduce.PEAK),
-    "largest with minibatch = 0": (Window(Steps.ALL, Minibatch.FIRST), Reduce.LARGEST),
-    "largest with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.LARGEST),
-}
-"""How a metric becomes a number of one run: the rows that count, and their reduction. "Over
-updates" means those after the learning rate's warm-up. A curve is the metric per step (of updates
-their mean), or a benchmark's scores.
-"""
-OF_RESPONSES = {"responses clipped in part": "partly_clipped", "std within responses": "spread"}
-"""Statistics without a metric, of the recorded responses of settled updates with minibatch >= 1."""
+ABOVE_0 = Region(above=0)
+CLIPPED = "clip_fraction_tokens"
+FIRST_MINIBATCH = Window(Steps.ALL, Minibatch.FIRST)
+LATER_MINIBATCHES = Window(minibatch=Minibatch.LATER)
+REWARD_AREA = statistic("area under the curve", "reward_mean")
 
 
-@dataclass(frozen=True)
-class CounterEvidence:
-    """Published evidence that speaks against a claim, or limits it."""
-
-    text: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One entry of the library, or a claim that a study writes in place; `evaluate` reads it.
-
-    An arm must play each of the `roles`. `needs` are preconditions (`preconditions.NEEDS`): unless
-    all are met, the claim is not testable. An unmet one in `for_support` blocks only support. With
-    `moe` only arms with a routed model play roles. `figure` is the figure of the report that shows
-    the claim, linked if the study has it.
-    """
-
-    id: str
-    grade: EvidenceGrade
-    statement: str
-    source: str
-    value: str
-    criterion: str
-    evaluate: Callable[[ClaimData, Roles], Estimates]
-    roles: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    for_support: tuple[str, ...] = ()
-    counter: tuple[CounterEvidence, ...] = ()
-    moe: bool = False
-    figure: str | None = None
-
-    @property
-    def exact(self) -> bool:
-        """Whether it is an identity, which has no test and is outside the family of Holm's rule."""
-        return self.grade == "A"
-
-    def as_data(self) -> dict[str, Any]:
-        """Statement, source and preconditions as plain data."""
-        return {
-            "id": self.id,
-            "grade": self.grade,
-            "statement": self.statement,
-            "source": self.source,
-            "source_value": self.value,
-            "criterion": self.criterion,
-            "needs": [*self.needs, *(f"for support: {name}" for name in self.for_support)],
-            "roles": list(self.roles),
-            "counter_evidence": [vars(evidence) for evidence in self.counter],
-        }
+@claim(
+    "C01-first-minibatch",
+    grade="A",
+    source="2507.18071, eq. 10 and 12",
+    published="identity: all ratios are 1",
+    criterion="gradients within 1e-5, cf exactly 0, in every run",
+    needs=(seeds(1), trainer_old_logprobs, same_reinforce, same_first_rollout),
+    figure="m-clip-minibatch",
+)
+def first_minibatch(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """On the first mini-batch GSPO, GRPO and length-normalised REINFORCE are the same."""
+    arms = (grpo, gspo)
+    log_ratio = largest("log_ratio_max_abs", FIRST_MINIBATCH)
+    clipped = largest(CLIPPED, FIRST_MINIBATCH)
+    text = "of the gradients the norms are recorded, so their cosine is not measured"
+    return Estimates(
+        (
+            largest_of_runs(data, "largest |l_t| on mini-batch 0", log_ratio, arms, 1e-5),
+            largest_of_runs(data, "largest cf on mini-batch 0", clipped, arms, 0),
+            largest_in_updates(
+                data,
+                "relative difference of the first gradient's norm",
+                "grad_norm",
+                updates="mini-batch",
+                relative=True,
+                at_most=1e-5,
+            ),
+            largest_in_updates(
+                data, "difference of the first loss", "loss", updates="mini-batch", at_most=1e-6
+            ),
+        ),
+        reasons=(Reason("note", text),),
+    )
 
 
-def run_statistic(
-    data: ClaimData, arm: str, seed: int, statistic: str, metric: str | None = None
-) -> float:
-    """A run's number by a statistic's name, of a metric or benchmark where the statistic has one.
-
-    May be Untestable.
-    """
-    if statistic == LAST_EVALUATIONS:
-        return data.final(arm, seed, metric)
-    if statistic in OF_RESPONSES:
-        weights = weights_within(data.of, data.run(arm, seed))
-        if weights is None:
-            raise not_recorded("response_detail", arm, seed)
-        return float(getattr(weights, OF_RESPONSES[statistic]))
-    if statistic == RISE:
-        last = data.number(Reading(metric or "", Window(minibatch=Minibatch.FINAL)), arm, seed)
-        first = data.number(Reading(metric or "", Window(minibatch=Minibatch.SECOND)), arm, seed)
-        return last - first
-    window, reduce = STATISTICS[statistic]
-    if metric in data.of.declaration.benches:
-        return CURVES[reduce](*data.scores(arm, seed, metric))
-    return data.number(Reading(metric or "", window, reduce), arm, seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """One number per seed, and the region that must hold its whole interval: `above`, `below` or
-    `inside`.
-
-    `statistic`, a name of this module, makes a number of each run, mostly of a `metric`. A seed's
-    number is that of the arm in role `of`, minus or divided by that of `against` if there is one.
-    Without `contradicted` the claim is contradicted outside the region of support. A bound is a
-    number or one that the study declares: "margin" (score), "reward margin" (training reward), or
-    "1 + clip_high" of the arm `of`. An undeclared bound makes an empty region.
-    """
-
-    name: str | None = None
-    """None: made of metric, statistic and arms."""
-    statistic: str
-    metric: str | None = None
-    of: str
-    against: str | None = None
-    comparison: Literal["difference", "ratio"] = "difference"
-    above: Bound | None = None
-    below: Bound | None = None
-    inside: Sequence[float] | Bound | None = None
-    contradicted: Sequence[Mapping[str, Any]] | None = None
-
-    def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
-        """The estimate of the mean over seeds, and the side of the claim on which it lies."""
-        arms = [roles[role] for role in (self.of, self.against) if role is not None]
-        sign = " / " if self.comparison == "ratio" else " - "
-        bounds = {"above": self.above, "below": self.below, "inside": self.inside}
-        declared = {
-            "margin": data.verdict.margin,
-            "reward margin": data.verdict.reward_margin,
-            "1 + clip_high": 1 + data.settings(arms[0]).objective.clip_high,
-        }
-        primary = (None, data.of.declaration.primary)
-        against = [region(some, declared) for some in self.contradicted or ()]
-        return data.over_seeds(
-            self.name or f"{self.metric}, {self.statistic}: {sign.join(arms)}",
-            {seed: self._number(data, arms, seed) for seed in data.seeds(roles.values())},
-            region(bounds, declared),
-            None if self.contradicted is None else [some for some in against if some],
-            ratio=self.comparison == "ratio",
-            scores_of=arms if self.statistic == LAST_EVALUATIONS and self.metric in primary else (),
-        )
-
-    def _number(self, data: ClaimData, arms: list[str], seed: int) -> float:
-        values = [run_statistic(data, arm, seed, self.statistic, self.metric) for arm in arms]
-        ratio = self.comparison == "ratio"
-        if ratio and not all(value > 0 for value in values):
-            measured = [f"{arm} has {value:g}" for arm, value in zip(arms, values, strict=True)]
-            text = f"a ratio needs values above 0; at seed {seed} {' and '.join(measured)}"
-            raise Untestable("ratio-of-nothing", text)
-        if len(values) == 2 and math.isclose(*values, rel_tol=EQUAL):
-            values = [values[0]] * 2
-        value = values[0]
-        for second in values[1:]:
-            value = value / second if ratio else value - second
-        if not np.isfinite(value):
-            name = self.metric or self.name
-            raise Untestable(
-                "not-finite", f"{name} is not finite in {' or '.join(arms)}, seed {seed}"
-            )
-        return value
+@claim(
+    "C02-token-variant",
+    grade="A",
+    source="2507.18071, eq. 13 to 17",
+    published="identity: same value, clip and gradient",
+    criterion="equal loss, gradient and clips in every run",
+    needs=(seeds(1), same_first_rollout),
+)
+def token_variant(data: ClaimData, gspo: str, gspo_token: str) -> Estimates:
+    """GSPO-token is GSPO where a response's tokens share one advantage."""
+    gradient = "relative difference of the gradient norm"
+    text = (
+        "read over the updates of the first rollout batch, where rounding has been through the"
+        " optimizer; the frozen-batch identity (1e-6) is held by the objectives' own tests"
+    )
+    return Estimates(
+        (
+            largest_in_updates(data, "difference of the loss", "loss", at_most=1e-6),
+            largest_in_updates(data, gradient, "grad_norm", relative=True, at_most=1e-4),
+            largest_in_updates(data, "difference in clipped tokens", "clipped_tokens", at_most=0),
+        ),
+        reasons=(Reason("note", text),),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """A number that must be `at_most` so large in each run, or a difference of two arms that must
-    be, seed by seed.
-
-    Without `against`, `statistic` makes the number of each run of the arm `of` (without `of`, of
-    all arms). With it the metric of both arms is compared in the "first update", or in each update
-    of the "first rollout batch". A "relative difference" is taken wherever one of the two is above
+@claim(
+    "C03-equal-weights",
+    grade="A/B",
+    source="2507.18071, sec. 4.2",
+    published="weights in (0, 1 + e] for A > 0, [1 - e, inf) for A < 0",
+    criterion="GSPO clips responses whole; GRPO's largest weight at A < 0 lies above its range",
+    needs=(seeds(3), updates(2)),
+    counter=(SILENCED,),
+    figure="m-ratio-max-negative",
+)
+def equal_weights(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """GSPO weights a response's tokens alike; GRPO's weights differ and are unbounded where A <
     0.
     """
-
-    name: str
-    statistic: str
-    metric: str | None = None
-    of: str | None = None
-    against: str | None = None
-    comparison: Literal["difference", "relative difference"] = "difference"
-    at_most: float
-
-    def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
-        """The largest number over runs, or difference over seeds, against `at_most`.
-
-        May be Untestable.
-        """
-        values = {}
-        for seed in data.seeds(roles.values()):
-            if self.against is None:
-                for arm in roles.values() if self.of is None else [roles[self.of]]:
-                    values[f"{arm}/s{seed}"] = run_statistic(
-                        data, arm, seed, self.statistic, self.metric
-                    )
-            elif apart := self._apart(data, [roles[self.of or ""], roles[self.against]], seed):
-                values[f"s{seed}"] = max(apart)
-        if not values:  # no response had an advantage
-            first = "mini-batch" if self.statistic == "first update" else "rollout batch"
-            raise Untestable(
-                "no-advantage",
-                f"no response of any seed's first {first} had an advantage: the gradients compared"
-                " are 0",
-            )
-        limit = f"at most {self.at_most:g}" if self.at_most else "exactly 0"
-        return exact(self.name, values, self.at_most, unit=limit)
-
-    def _apart(self, data: ClaimData, arms: Sequence[str], seed: int) -> list[float]:
-        """The differences by mini-batch.
-
-        Untestable where the arms have different numbers of mini-batches.
-        """
-        split = {data.settings(arm).update.minibatches for arm in arms}
-        if len(split) > 1:
-            counts = " and ".join(map(str, sorted(split)))
-            raise Untestable(
-                "other-minibatches",
-                f"rollout batches are split into {counts} mini-batches: the first update is of"
-                " other responses",
-            )
-        reading = Reading(self.metric or "", Window(Steps.STEP_0))
-        estimates = []
-        for arm in arms:
-            data.value(Reading(reading.metric, Window(Steps.ALL)), arm, seed)
-            estimates.append(by_minibatch(data.of, reading)[data.run(arm, seed)])
-        first, second = estimates
-        shared = [0] if self.statistic == "first update" else sorted(first.keys() & second.keys())
-        pairs = [
-            (first[index].value, second[index].value)
-            for index in shared
-            if index in first and index in second
-        ]
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
-        if self.comparison == "difference":
-            return [abs(a - b) for a, b in known]
-        return [abs(a - b) / max(a, b) for a, b in known if max(a, b) > 0]
-
-
-def region(bounds: Mapping[str, Any], declared: Mapping[str, float | None]) -> Region | None:
-    """The region `above`, `below` or `inside` these bounds; None where the study does not declare a
-    named bound.
-    """
-    inside = bounds.get("inside")
-    if isinstance(inside, str):
-        reach = declared[inside]
-        return None if reach is None else Region(-reach, reach)
-    named = inside or (bounds.get("above"), bounds.get("below"))
-    low, high = (declared[bound] if isinstance(bound, str) else bound for bound in named)
-    undeclared = any(isinstance(bound, str) and declared[bound] is None for bound in named)
-    return None if undeclared else Region(low, high)
-
-
-def all_of(parts: Sequence[Read], also: Sequence[Read] = ()) -> Evaluate:
-    """A claim that needs all of its parts; `also` is only shown."""
-
-    def evaluate(data: ClaimData, roles: Roles) -> Estimates:
-        read = tuple(row(data, roles) for row in parts)
-        beside = tuple(row(data, roles) for row in also)
-        return Estimates(read, beside)
-
-    return evaluate
-
-
-def noted(evaluate: Evaluate, notes: Sequence[str]) -> Evaluate:
-    """The same claim; `notes` are shown beside its numbers."""
-
-    def with_notes(data: ClaimData, roles: Roles) -> Estimates:
-        reading = evaluate(data, roles)
-        return replace(
-            reading, reasons=(*reading.reasons, *(Reason("note", text) for text in notes))
-        )
-
-    return with_notes
-
-
-def from_table(table: ClaimTable) -> Claim:
-    """The claim of a `[[claim]]` table that names a metric; the table has passed the study's own
-    checks.
-    """
-    metric = table.metric
-    statistic = table.statistic
-    assert metric is not None
-    assert statistic is not None
-    assert table.comparison is not None
-    bounds: dict[str, Any] = {"above": table.above, "below": table.below, "inside": table.inside}
-    expected = region(bounds, {})
-    assert expected is not None
-    row = Expectation(
-        metric=metric,
-        statistic=statistic,
-        of=OF,
-        against=AGAINST,
-        comparison=table.comparison,
-        **bounds,
-    )
-    named = FIGURES.get(metric, f"m-{metric.replace('_', '-')}")
-    recorded = {*UpdateRecord.__dataclass_fields__, *StepRecord.__dataclass_fields__}
-    return Claim(
-        id=table.name,
-        grade="C",
-        statement=f"{metric}, {statistic}: the {table.comparison} of the two arms lies {expected}.",
-        source=table.source or "this study",
-        value="the study's own expectation",
-        criterion=(
-            f"{expected}; contradicted {' or '.join(str(region) for region in expected.outside)}"
+    partly_clipped = within_responses("partly_clipped")
+    spread = within_responses("spread")
+    largest_weight = largest("ratio_max_negative", LATER_MINIBATCHES)
+    outside = Region(above=1 + data.settings(grpo).objective.clip_high)
+    return Estimates(
+        (
+            largest_of_runs(data, "GSPO's responses clipped in part", partly_clipped, [gspo], 0),
+            mean_over_seeds(
+                data, "GRPO: largest weight at A < 0", largest_weight, [grpo], outside, ratio=True
+            ),
         ),
-        evaluate=all_of([row]),
-        roles=(OF, AGAINST),
-        needs=("3 seeds",),
-        figure=named if metric in recorded else "scores",
+        also=(mean_over_seeds(data, "GRPO: std of l_t within a response", spread, [grpo], None),),
     )
 
 
-def read_library(text: str) -> dict[str, Claim]:
-    """The claims of a text like library.toml, by name, in the order of the names."""
-    entries = tomllib.loads(text)
-    entries.pop("untested", None)
-    counter = {name: CounterEvidence(**entry) for name, entry in entries.pop("counter", {}).items()}
-    return {name: _claim(name, counter, entries[name]) for name in sorted(entries)}
-
-
-def _claim(name: str, counter: Mapping[str, CounterEvidence], entry: dict[str, Any]) -> Claim:
-    code = entry.pop("code", None)
-    notes = entry.pop("notes", ())
-    rows = [_row(row) for row in entry.pop("rows", ())]
-    also = [_row(row) for row in entry.pop("also", ())]
-    listed: dict[str, Any] = {
-        key: tuple(entry.pop(key, ())) for key in ("roles", "needs", "for_support")
-    }
-    against = tuple(counter[key] for key in entry.pop("counter", ()))
-    evaluate = noted(_function(code) if code else all_of(rows, also), notes)
-    return Claim(id=name, evaluate=evaluate, counter=against, **listed, **entry)
-
-
-def _row(row: Any) -> Read:
-    read: Read = (
-        _function(row)
-        if isinstance(row, str)
-        else (Identity if "at_most" in row else Expectation)(**row)
+@claim(
+    "C04-clip-gap",
+    grade="B",
+    source="2507.18071, sec. 5.2",
+    published=".15 against .0013 (read off a bar chart): 115 times; 300 to 1,000 times on GSM8K"
+    " (verl#2775)",
+    criterion="ratio above 10",
+    needs=(seeds(3), updates(2)),
+    counter=(TOO_TIGHT, SILENCED, DENSE_EQUAL),
+    figure="m-clip",
+)
+def clip_gap(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """GSPO clips far more tokens than GRPO, each in its own range."""
+    ratios, floors = _clip_ratios(data, grpo, gspo)
+    reasons = _ceilings(data)
+    if floors:
+        text = (
+            f"{grpo} clipped no token at seed {', '.join(map(str, floors))}: one token is assumed,"
+            " so the ratio is a lower bound there"
+        )
+        reasons.append(Reason("lower-bound", text))
+    contradicted = () if floors else None
+    gap = data.over_seeds(
+        "cf GSPO / cf GRPO", ratios, Region(above=LEVEL), contradicted, ratio=True
     )
-    return read
+    return Estimates((gap,), reasons=tuple(reasons))
 
 
-def _function(name: str) -> Any:
-    """A function of functions.py, or "module:function" of another package: of a whole claim, or of
-    one row.
+def _clip_ratios(data: ClaimData, grpo: str, gspo: str) -> tuple[dict[int, float], list[int]]:
+    """Per seed the ratio of clip fractions, token-weighted over all settled updates; the seeds at
+    which GRPO clipped nothing, where one token is assumed.
     """
-    return look_up("function of a claim", name, {}) if ":" in name else getattr(functions, name)
+    ratios = {}
+    floors = []
+    for seed in data.seeds:
+        shares = {arm: data.value(CLIP_EVERYWHERE, arm, seed) for arm in (grpo, gspo)}
+        clipped = {arm: round(share.total) for arm, share in shares.items()}
+        if not any(clipped.values()):
+            raise Untestable("nothing-clipped", f"neither arm clipped a token at seed {seed}")
+        if not clipped[grpo]:
+            floors.append(seed)
+        gspo_share = max(clipped[gspo], 1) / shares[gspo].weight
+        ratios[seed] = gspo_share / (max(clipped[grpo], 1) / shares[grpo].weight)
+    return ratios, floors
 
 
-TEXTS = [path.read_text(encoding="utf-8") for path in library_files()]
-_claims = {name: claim for text in reversed(TEXTS) for name, claim in read_library(text).items()}
-LIBRARY: Mapping[str, Claim] = {name: _claims[name] for name in sorted(_claims)}
-UNTESTED: Mapping[str, str] = tomllib.loads(TEXTS[0])["untested"]
-"""Statements of the literature that gspo-lab cannot test, each with what a test lacks.
+def _ceilings(data: ClaimData) -> list[Reason]:
+    reasons = []
+    for arm in data.arms:
+        if saturated(data.source, arm):
+            share = active_share(data.source, arm) or 0.0
+            text = (
+                f"{arm} is saturated: it clips {share:.3f} of the active tokens on mini-batches >="
+                " 1, so its cf is a ceiling and the ratio measures the other arm's"
+            )
+            reasons.append(Reason("ceiling", text))
+    return reasons
 
-Studies may name them.
+
+@claim(
+    "C05-gap-robust",
+    grade="B",
+    source="2507.18071, sec. 5.2",
+    published="stated without figures",
+    criterion="on a 5 x 5 grid of ranges, 80 % reach a ratio above 10; contradicted if fewer than"
+    " half do",
+    needs=(seeds(3), updates(2)),
+    counter=(SHORT_RANGE, TOO_TIGHT),
+    figure="m-would-clip",
+)
+def gap_on_the_grid(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """Adjusting the two clip ranges does not remove the gap.
+
+    Both ranges x {1/4 .. 4} on the batches of both arms: the ratio that 80 % of the 25 cells reach,
+    and half. A count of 0 stands as one token. A cell in which neither rule would clip counts as
+    LEVEL: it is on neither side.
+    """
+    most: dict[int, float] = {}
+    half: dict[int, float] = {}
+    for seed in data.seeds:
+        clipped: dict[str, Floats] = {}
+        for arm in (grpo, gspo):
+            counts, _ = band_counts(data.source, data.run(arm, seed))
+            if not counts:
+                raise not_recorded("band_counts", arm, seed)
+            clipped = {rule: counts[rule] + clipped.get(rule, 0) for rule in ("grpo", "gspo")}
+        ratios = []
+        for high in clipped["gspo"]:
+            for low in clipped["grpo"]:
+                ratios.append(max(high, 1) / max(low, 1) if high or low else LEVEL)
+        ratios.sort()
+        most[seed] = float(ratios[len(ratios) // 5])
+        half[seed] = float(ratios[len(ratios) // 2])
+    above = Region(above=LEVEL)
+    name = "cf GSPO / cf GRPO that {} of the cells reach"
+    return Estimates(
+        (
+            data.over_seeds(name.format("80 %"), most, above, (), ratio=True),
+            data.over_seeds(name.format("half"), half, above, ratio=True),
+        )
+    )
+
+
+@claim(
+    "C06-grows-with-mb",
+    grade="B",
+    source="derived: the policy moves away from the one that sampled",
+    published="cf(0) = 0; a mean over N mini-batches is diluted by (N - 1)/N",
+    criterion="cf rises from mini-batch 1 to the last, and cf(0) = 0",
+    needs=(seeds(3), updates(4), trainer_old_logprobs),
+    figure="m-clip-minibatch",
+)
+def grows_with_minibatches(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """The clip fraction grows from mini-batch to mini-batch and is 0 on the first."""
+    at_first = largest(CLIPPED, FIRST_MINIBATCH)
+    rise = rise_over_minibatches(CLIPPED)
+    name = "{}: rise of cf from mini-batch 1 to the last"
+    return Estimates(
+        (
+            largest_of_runs(data, "largest cf on mini-batch 0", at_first, (grpo, gspo), 0),
+            mean_over_seeds(data, name.format("GRPO"), rise, [grpo], ABOVE_0),
+            mean_over_seeds(data, name.format("GSPO"), rise, [gspo], ABOVE_0),
+        )
+    )
+
+
+@claim(
+    "C09-expert-change",
+    grade="B",
+    source="2507.18071, sec. 5.3",
+    published="about 10 % per update on 48 layers, more in deeper models",
+    criterion="magnitude .05 to .15 on 48 layers; on fewer layers above .05, and rising with depth",
+    needs=(seeds(3), updates(2), mixture),
+    moe=True,
+    figure="m-expert-layer",
+)
+def expert_change(data: ClaimData, grpo: str) -> Estimates:
+    """Routing moves with every update, more in later layers; on 48 layers about a tenth of the
+    experts.
+
+    The share of natural experts that one update changes (mini-batch 1), and its slope over the
+    layers. A share is never below 0, so its bound is half of the published tenth. The paper has
+    less change in shallower models, so there a share below the bound contradicts nothing.
+    """
+    one_update = Reading("expert_change", Window(minibatch=Minibatch.SECOND))
+    last_update = Reading("expert_change", Window(minibatch=Minibatch.FINAL))
+    after_one = {}
+    last = {}
+    slope = {}
+    layers = 0
+    for seed in data.seeds:
+        after_one[seed] = data.number(one_update, grpo, seed)
+        last[seed] = data.number(last_update, grpo, seed)
+        changes = _by_layer(data, replace(one_update, metric="expert_change_layers"), grpo, seed)
+        layers = len(changes)
+        slope[seed] = float(np.polyfit(np.arange(layers), changes, 1)[0]) if layers > 1 else 0.0
+    name = "expert change after one update"
+    text = "one learning rate per arm: whether it rises with the learning rate is not judged"
+    reasons = [Reason("one-learning-rate", text)]
+    if layers >= DEEP:
+        parts = [data.over_seeds(name, after_one, Region(LEAST_CHANGE, 3 * LEAST_CHANGE))]
+    else:
+        parts = [data.over_seeds(name, after_one, Region(above=LEAST_CHANGE), ())]
+        text = (
+            f"direction only: the magnitude .05 to .15 is not testable here, the model has {layers}"
+            f" routed layers and about {DEEP} are needed"
+        )
+        reasons.insert(0, Reason("few-layers", text))
+    if layers > 1:
+        parts.append(data.over_seeds("its slope over the layers", slope, ABOVE_0))
+    at_end = data.over_seeds("expert change at the last mini-batch", last, None)
+    return Estimates(tuple(parts), (at_end,), tuple(reasons))
+
+
+def _by_layer(data: ClaimData, reading: Reading, arm: str, seed: int) -> list[float]:
+    steps = range(data.settings(arm).steps)
+    layers = by_layer(data.source, reading, steps).get(data.run(arm, seed), ())
+    if not layers or None in layers:
+        raise not_recorded(reading.metric, arm, seed)
+    return [float(value or 0.0) for value in layers]
+
+
+@claim(
+    "C12-grpo-needs-replay",
+    grade="C/D",
+    source="2507.18071, Fig. 3; 2512.01374 for N >= 2; 2510.11370",
+    published="GRPO without replay does not converge; a crash at step 120 in R3's paper",
+    criterion="reward AUC higher and fewer collapses with replay; contradicted if lower, or inside"
+    " the margin of training reward",
+    needs=(seeds(3), updates(2), mixture, routing_moves, unstable_run),
+    counter=(SMALL_CASE, NUMERICS),
+    moe=True,
+    figure="m-reward",
+)
+def grpo_needs_replay(data: ClaimData, grpo: str, grpo_replay: str) -> Estimates:
+    """On a mixture of experts GRPO needs routing replay to converge."""
+    contradicted = [Region(below=0)]
+    margin = data.verdict.reward_margin
+    if margin is not None:
+        contradicted.append(Region(-margin, margin))
+    area = mean_over_seeds(
+        data,
+        "reward AUC, GRPO with replay - without",
+        REWARD_AREA,
+        (grpo_replay, grpo),
+        ABOVE_0,
+        contradicted,
+    )
+    return Estimates((area, _fewer_collapses(data, grpo, grpo_replay)))
+
+
+def _fewer_collapses(data: ClaimData, grpo: str, grpo_replay: str) -> Estimate:
+    """Runs that collapsed with routing replay less those without, on the seeds that all arms
+    have.
+    """
+    collapsed = {}
+    for arm in (grpo, grpo_replay):
+        collapsed[arm] = sum(data.stability(arm, seed).collapse is not None for seed in data.seeds)
+    runs = len(data.seeds)
+    text = (
+        f"{collapsed[grpo_replay]} of {runs} runs collapsed with replay, {collapsed[grpo]} of"
+        f" {runs} without"
+    )
+    fewer = float(collapsed[grpo_replay] - collapsed[grpo])
+    return condition(
+        "collapses, with replay - without",
+        fewer < 0,
+        n=runs,
+        reason=Reason("collapses", text),
+        estimate=fewer,
+    )
+
+
+@claim(
+    "C13-gspo-no-replay",
+    grade="C",
+    source="2507.18071, Fig. 1 and sec. 5.3",
+    published="stable curves without replay, one run each",
+    criterion="GRPO gains more by replay than GSPO, and GSPO at most the margin of training reward;"
+    " contradicted if GSPO gains more than either",
+    needs=(seeds(3), updates(2), mixture),
+    for_support=(reward_margin, routing_moves, unstable_run),
+    counter=(REPLAY_HELPS_GSPO, BOTH_FALL, BEATEN, SMALL_CASE),
+    moe=True,
+    figure="pairs",
+)
+def gspo_no_replay(
+    data: ClaimData, grpo: str, grpo_replay: str, gspo: str, gspo_replay: str
+) -> Estimates:
+    """GSPO does not need routing replay."""
+    gained = {}
+    for seed in data.seeds:
+        area = {arm: REWARD_AREA(data, arm, seed) for arm in data.arms}
+        gained[seed] = (area[grpo_replay] - area[grpo]) - (area[gspo_replay] - area[gspo])
+    margin = data.verdict.reward_margin
+    within = None
+    above: list[Region] = []
+    if margin is not None:
+        within = Region(-margin, margin)
+        above = [Region(above=margin)]
+    return Estimates(
+        (
+            data.over_seeds("what replay gives GRPO more than GSPO, reward AUC", gained, ABOVE_0),
+            mean_over_seeds(
+                data,
+                "what replay gives GSPO, reward AUC",
+                REWARD_AREA,
+                (gspo_replay, gspo),
+                within,
+                above,
+            ),
+        ),
+        also=(
+            mean_over_seeds(
+                data,
+                "what replay gives GRPO, reward AUC",
+                REWARD_AREA,
+                (grpo_replay, grpo),
+                ABOVE_0,
+            ),
+        ),
+    )
+
+
+@claim(
+    "C15-precision-tolerant",
+    grade="B",
+    source="2507.18071, sec. 5.4, without an experiment",
+    published="stated without figures",
+    criterion="std of mean differences / std of token differences within x1.4 of 1/sqrt(L); fewer"
+    " flipped clips",
+    needs=(seeds(3), updates(2), other_numerics, trainer_old_logprobs),
+    counter=(NARROW_RANGE, NUMERICS),
+)
+def tolerates_precision(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """The sequence ratio suffers less from differences in precision.
+
+    The spread of a response's mean mismatch against independent tokens', and the clips that the
+    other program's old log-probs would change, both rules on the same batches of both arms.
+    """
+    of_means = Reading("mismatch_std_responses", Window(Steps.ALL))
+    independent = Reading("mismatch_std_independent", Window(Steps.ALL))
+    spread: dict[int, float] = {}
+    flips: dict[str, dict[int, float]] = {"grpo": {}, "gspo": {}}
+    for seed in data.seeds:
+        ratios = [
+            data.number(of_means, arm, seed) / data.number(independent, arm, seed)
+            for arm in (grpo, gspo)
+        ]
+        spread[seed] = average(ratios) or 0.0
+        for rule, by_seed in flips.items():
+            reading = Reading(f"flip_fraction_tokens_{rule}")
+            shares = [data.value(reading, arm, seed) for arm in (grpo, gspo)]
+            values = np.array([share.value for share in shares])
+            weights = np.array([share.weight for share in shares])
+            by_seed[seed] = pooled(values, weights).value or 0.0
+    fewer = {seed: flips["gspo"][seed] - flips["grpo"][seed] for seed in spread}
+    agrees = Region(1 / AGREEMENT, AGREEMENT)
+    name = "spread of a response's mean mismatch / that of independent tokens"
+    changed = "share of tokens whose clip the other's log-probs change, GSPO - GRPO"
+    return Estimates(
+        (
+            data.over_seeds(name, spread, agrees, (), ratio=True),
+            data.over_seeds(changed, fewer, Region(below=0)),
+        ),
+        also=tuple(
+            data.over_seeds(f"that share under {rule.upper()}", by_seed, None)
+            for rule, by_seed in flips.items()
+        ),
+    )
+
+
+@claim(
+    "C27-gap-as-published",
+    grade="B",
+    source="2507.18071, sec. 5.2; verl#2775",
+    published="115 times (.15 against .0013, read off a bar chart); 300 to 1,000 times on GSM8K",
+    criterion="ratio between 30 and 1,000",
+    needs=(seeds(3), updates(2)),
+    counter=(TOO_TIGHT, SHORT_RANGE, DENSE_EQUAL),
+    figure="m-clip",
+)
+def gap_as_published(data: ClaimData, grpo: str, gspo: str) -> Estimates:
+    """GSPO clips 30 to 1,000 times as many tokens as GRPO, each in its own range."""
+    ratios, floors = _clip_ratios(data, grpo, gspo)
+    if floors:
+        text = (
+            f"{grpo} clipped no token at seed {', '.join(map(str, floors))}: only a lower bound of"
+            " the ratio is known there"
+        )
+        raise Untestable("lower-bound", text)
+    gap = data.over_seeds("cf GSPO / cf GRPO", ratios, PUBLISHED_GAP, ratio=True)
+    return Estimates((gap,), reasons=tuple(_ceilings(data)))
+
+
+_INSTALLED = [look_up("claim", name, {}) for name in installed("claim")]
+_DEFINED = (*vars(learning_claims).values(), *dict(globals()).values())
+_BUILT_IN = [entry for entry in _DEFINED if isinstance(entry, Claim)]
+_CLAIMS = {entry.id: entry for entry in (*_INSTALLED, *_BUILT_IN)}
+LIBRARY: Mapping[str, Claim] = {name: _CLAIMS[name] for name in sorted(_CLAIMS)}
+"""The claims above, and those that the entry points `gspo_lab.claims` of installed packages give.
 """

@@ -1,20 +1,20 @@
 """Preconditions of claims. An unmet one returns its measurement as a reason."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from gspo_lab.analysis.claims.data import ClaimData, mixtures
 from gspo_lab.analysis.claims.estimates import not_recorded
 from gspo_lab.analysis.readings import Minibatch, Reading, Steps, Window
 from gspo_lab.common.reason import Reason
+from gspo_lab.common.text import counted
 from gspo_lab.study.dotted_keys import BAND
 
-Roles = Mapping[str, str]
-"""Role -> the arm that plays it, e.g. {"grpo": "grpo-tuned", "gspo": "gspo"}."""
-Check = Callable[[ClaimData, Roles], Reason | None]
+Check = Callable[[ClaimData], Reason | None]
 """What is lacking; None: met."""
+ArmCheck = Callable[[ClaimData, str], Reason | None]
+"""The same of one arm."""
 
 PAPER_BAND = (3e-4, 4e-4)
 LONG = 500
@@ -22,40 +22,93 @@ LONG = 500
 another range.
 """
 LEAST_CHANGE = 0.05
+"""Share of the experts: half of the 10 % that the GSPO paper reports for one update."""
 EVERY_STEP = Window(Steps.ALL)
 
 
-def _seeds(data: ClaimData, roles: Roles, least: int) -> Reason | None:
-    count = len(data.seeds(roles.values()))
-    if count >= least:
-        return None
-    return Reason("few-seeds", f"{count} seeds finished in every arm it needs; {least} are needed")
+@dataclass(frozen=True)
+class Need:
+    """A precondition of claims: its text for readers, and the check of a study's arms."""
+
+    text: str
+    check: Check
 
 
-def _updates(data: ClaimData, arm: str, least: int) -> Reason | None:
-    count = data.settings(arm).update.per_rollout_batch
-    if count >= least:
-        return None
-    text = f"{arm} makes {count} updates per rollout batch; {least} are needed"
-    return Reason("few-updates", text)
+def need(text: str) -> Callable[[Check], Need]:
+    """Makes a precondition of a check of all arms of a claim."""
+    return lambda check: Need(text, check)
 
 
-def _mixture(data: ClaimData, arm: str) -> Reason | None:
-    if mixtures(data.of)[arm]:
+def need_of_each_arm(text: str, *keys: str) -> Callable[[ArmCheck], Need]:
+    """Makes a precondition of a check of one arm, whose settings `keys` must be known."""
+
+    def decorate(check: ArmCheck) -> Need:
+        def check_arms(data: ClaimData) -> Reason | None:
+            for arm in data.arms:
+                for key in keys:
+                    if not data.source.declaration.is_known(arm, key):
+                        return Reason("unknown-setting", f"{arm}: {key} was not recorded")
+                reason = check(data, arm)
+                if reason is not None:
+                    return reason
+            return None
+
+        return Need(text, check_arms)
+
+    return decorate
+
+
+def seeds(least: int) -> Need:
+    """Seeds that finished in every arm of the claim."""
+
+    @need(counted(least, "seed"))
+    def enough(data: ClaimData) -> Reason | None:
+        count = len(data.seeds)
+        if count >= least:
+            return None
+        text = f"{count} seeds finished in every arm it needs; {least} are needed"
+        return Reason("few-seeds", text)
+
+    return enough
+
+
+def updates(least: int) -> Need:
+    """Updates per rollout batch of each arm."""
+
+    @need_of_each_arm(f"{least} updates per rollout batch", "update.minibatches", "update.epochs")
+    def enough(data: ClaimData, arm: str) -> Reason | None:
+        count = data.settings(arm).update.per_rollout_batch
+        if count >= least:
+            return None
+        text = f"{arm} makes {count} updates per rollout batch; {least} are needed"
+        return Reason("few-updates", text)
+
+    return enough
+
+
+@need_of_each_arm("a mixture of experts")
+def mixture(data: ClaimData, arm: str) -> Reason | None:
+    """The arm's model routed tokens to experts."""
+    if mixtures(data.source)[arm]:
         return None
     text = f"{arm} recorded no expert choices: {data.settings(arm).model} is dense"
     return Reason("dense-model", text)
 
 
-def _trainer_old_logprobs(data: ClaimData, arm: str) -> Reason | None:
+@need_of_each_arm("old log-probs from the trainer", "update.old_logprobs")
+def trainer_old_logprobs(data: ClaimData, arm: str) -> Reason | None:
+    """Every ratio is 1 on mini-batch 0."""
     if data.settings(arm).update.old_logprobs == "trainer":
         return None
     text = f"{arm} takes the sampler's log-probs as the old policy's, so mini-batch 0 may clip"
     return Reason("sampler-logprobs", text)
 
 
-def _same_reinforce(data: ClaimData, arm: str) -> Reason | None:
-    """Where both rules reduce to the same REINFORCE at ratio 1."""
+@need_of_each_arm(
+    "sequence-mean aggregation, no dual clip", "objective.aggregation", "objective.dual_clip"
+)
+def same_reinforce(data: ClaimData, arm: str) -> Reason | None:
+    """Both rules reduce to the same REINFORCE at ratio 1."""
     objective = data.settings(arm).objective
     if objective.aggregation != "seq-mean-token-mean":
         text = f"{arm} aggregates by {objective.aggregation}, not by seq-mean-token-mean"
@@ -64,25 +117,25 @@ def _same_reinforce(data: ClaimData, arm: str) -> Reason | None:
     return None if bound is None else Reason("dual-clip", f"{arm} has a dual clip at {bound:g}")
 
 
-def _same_first_rollout(data: ClaimData, roles: Roles) -> Reason | None:
-    """Match level 4: what the arms sampled before the first update is the same text, seed by
-    seed.
-    """
-    evidence = data.of.evidence
+@need("the same first rollout")
+def same_first_rollout(data: ClaimData) -> Reason | None:
+    """Match level 4: seed by seed the arms sampled the same text before the first update."""
+    evidence = data.source.evidence
     evidence.columns("steps", ["rollout_digest"])
     query = "SELECT rollout_digest FROM steps WHERE run_id = ? AND step = 0"
-    for seed in data.seeds(roles.values()):
-        digests = {arm: evidence.rows(query, (data.run(arm, seed),)) for arm in roles.values()}
+    for seed in data.seeds:
+        digests = {arm: evidence.rows(query, (data.run(arm, seed),)) for arm in data.arms}
         for arm, rows in digests.items():
             if rows in ([], [(None,)]):
                 return not_recorded("rollout_digest", arm, seed).reason
         if len({rows[0] for rows in digests.values()}) > 1:
-            text = f"the first rollouts of {' and '.join(roles)} differ at seed {seed}"
+            text = f"the first rollouts of {' and '.join(data.roles)} differ at seed {seed}"
             return Reason("other-first-rollouts", text)
     return None
 
 
-def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
+@need_of_each_arm("tuned clip ranges", *BAND)
+def tuned_ranges(data: ClaimData, arm: str) -> Reason | None:
     """The range is calibrated or chosen for this study; the paper's sequence range counts only at
     its lengths.
 
@@ -91,7 +144,7 @@ def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
     chosen = objective.clip == "calibrated" or objective.importance_sampling_level == "token"
     if chosen or (objective.clip_low, objective.clip_high) != PAPER_BAND:
         return None
-    length = data.of_arm(Reading("response_tokens_mean", EVERY_STEP), arm)
+    length = data.mean_of_arm(Reading("response_tokens_mean", EVERY_STEP), arm)
     if length >= LONG:
         return None
     text = (
@@ -101,9 +154,11 @@ def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
     return Reason("paper-range", text)
 
 
-def _routing_matters(data: ClaimData, roles: Roles) -> Reason | None:
-    arm = next(iter(roles.values()))
-    share = data.of_arm(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
+@need(f"expert change of {LEAST_CHANGE:g} or more")
+def routing_moves(data: ClaimData) -> Reason | None:
+    """By the last mini-batch, in the arm of the claim's first role."""
+    arm = data.arms[0]
+    share = data.mean_of_arm(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
     if share >= LEAST_CHANGE:
         return None
     text = (
@@ -113,41 +168,46 @@ def _routing_matters(data: ClaimData, roles: Roles) -> Reason | None:
     return Reason("routing-hardly-moves", text)
 
 
-def _unstable(data: ClaimData, roles: Roles) -> Reason | None:
+@need("an unstable run")
+def unstable_run(data: ClaimData) -> Reason | None:
     """A run of any arm was unstable, not only of the arm that the claim expects, which another may
     have replaced.
     """
-    counts = unstable(data, roles).values()
+    counts = unstable_runs(data).values()
     if any(count for count, _ in counts):
         return None
     judged = sum(judged for _, judged in counts)
     text = (
-        f"stability cannot be compared: 0 of {judged} judged runs of {', '.join(roles.values())}"
+        f"stability cannot be compared: 0 of {judged} judged runs of {', '.join(data.arms)}"
         " were unstable"
     )
     return Reason("no-unstable-runs", text)
 
 
-def unstable(data: ClaimData, roles: Roles) -> dict[str, tuple[int, int]]:
+def unstable_runs(data: ClaimData) -> dict[str, tuple[int, int]]:
     """Per arm how many runs were unstable, of how many that could be judged."""
-    seeds = data.seeds(roles.values())
-    runs = {arm: [data.outcome(arm, seed) for seed in seeds] for arm in roles.values()}
-    judged = {arm: [run for run in of_arm if run.stability_judged] for arm, of_arm in runs.items()}
-    return {
-        arm: (sum(run.unstable for run in of_arm), len(of_arm)) for arm, of_arm in judged.items()
-    }
+    counts = {}
+    for arm in data.arms:
+        outcomes = [data.outcome(arm, seed) for seed in data.seeds]
+        judged = [run for run in outcomes if run.stability_judged]
+        counts[arm] = (sum(run.unstable for run in judged), len(judged))
+    return counts
 
 
-def _no_collapse(data: ClaimData, roles: Roles) -> Reason | None:
-    for arm, seed in product(roles.values(), data.seeds(roles.values())):
-        known = data.stability(arm, seed)
-        if known.collapse is not None:
-            text = f"{arm}, seed {seed}, collapsed at step {known.collapse} ({known.cause})"
+@need("no collapse in either arm")
+def no_collapse(data: ClaimData) -> Reason | None:
+    """No run of the claim's arms collapsed."""
+    for arm, seed in product(data.arms, data.seeds):
+        stability = data.stability(arm, seed)
+        if stability.collapse is not None:
+            text = f"{arm}, seed {seed}, collapsed at step {stability.collapse} ({stability.cause})"
             return Reason("collapse", text)
     return None
 
 
-def _reward_margin(data: ClaimData, roles: Roles) -> Reason | None:
+@need("verdict.reward_margin")
+def reward_margin(data: ClaimData) -> Reason | None:
+    """The study says which training rewards are as good as equal."""
     if data.verdict.reward_margin is not None:
         return None
     text = (
@@ -157,53 +217,19 @@ def _reward_margin(data: ClaimData, roles: Roles) -> Reason | None:
     return Reason("no-reward-margin", text)
 
 
-def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
+@need_of_each_arm(
+    "a sampler of another engine or precision", "rollout.sampler", "rollout.dtype", "update.dtype"
+)
+def other_numerics(data: ClaimData, arm: str) -> Reason | None:
+    """Sampler and trainer compute differently."""
     rollout = data.settings(arm).rollout
     update = data.settings(arm).update
     same = (rollout.dtype, rollout.float32_head) == (update.dtype, update.float32_head)
     if not same or rollout.sampler != "transformers":
         return None
-    mismatch = data.of_arm(Reading("mismatch_k3", EVERY_STEP), arm)
+    mismatch = data.mean_of_arm(Reading("mismatch_k3", EVERY_STEP), arm)
     text = (
         f"{arm} samples with the trainer's own engine and precision ({update.dtype}); its"
         f" mismatch_k3 is {mismatch:.2g}"
     )
     return Reason("same-numerics", text)
-
-
-def _for_each_arm(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Check:
-    """The check of each arm in turn; its settings `keys` must be known."""
-
-    def of_arm(data: ClaimData, arm: str) -> Reason | None:
-        unknown = [key for key in keys if not data.of.declaration.is_known(arm, key)]
-        if unknown:
-            return Reason("unknown-setting", f"{arm}: {unknown[0]} was not recorded")
-        return check(data, arm, **bounds)
-
-    return lambda data, roles: next(
-        filter(None, (of_arm(data, arm) for arm in roles.values())), None
-    )
-
-
-UPDATES = ("update.minibatches", "update.epochs")
-NEEDS: Mapping[str, Check] = {
-    "1 seed": partial(_seeds, least=1),
-    "3 seeds": partial(_seeds, least=3),
-    "2 updates per rollout batch": _for_each_arm(_updates, *UPDATES, least=2),
-    "4 updates per rollout batch": _for_each_arm(_updates, *UPDATES, least=4),
-    "a mixture of experts": _for_each_arm(_mixture),
-    "old log-probs from the trainer": _for_each_arm(_trainer_old_logprobs, "update.old_logprobs"),
-    "a sampler of another engine or precision": _for_each_arm(
-        _other_numerics, "rollout.sampler", "rollout.dtype", "update.dtype"
-    ),
-    "sequence-mean aggregation, no dual clip": _for_each_arm(
-        _same_reinforce, "objective.aggregation", "objective.dual_clip"
-    ),
-    "the same first rollout": _same_first_rollout,
-    "tuned clip ranges": _for_each_arm(_tuned_bands, *BAND),
-    "expert change of 0.05 or more": _routing_matters,
-    "an unstable run": _unstable,
-    "no collapse in either arm": _no_collapse,
-    "verdict.reward_margin": _reward_margin,
-}
-"""The preconditions of library entries. Routing is that of the arm in the claim's first role."""

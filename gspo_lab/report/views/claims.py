@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gspo_lab.analysis.claims import Estimate, Result, judge
+from gspo_lab.analysis.claims import Claim, Estimate, Result, judge
 from gspo_lab.analysis.readings import Source
 from gspo_lab.report.formats import NOT_MEASURED, format_number, limits
 from gspo_lab.report.views.verdicts import tone
@@ -53,11 +53,26 @@ NUMBERS = ("name", "criterion", "n", "estimate", "low", "high", "p", "side", "wo
 """The fields of an estimate that the JSON has."""
 
 
+def library_entry(claim: Claim) -> dict[str, Any]:
+    """Statement, source and preconditions of a claim as plain data."""
+    return {
+        "id": claim.id,
+        "grade": claim.grade,
+        "statement": claim.statement,
+        "source": claim.source,
+        "source_value": claim.published,
+        "criterion": claim.criterion,
+        "needs": claim.presupposed,
+        "roles": list(claim.roles),
+        "counter_evidence": [vars(report) for report in claim.counter],
+    }
+
+
 def claim_to_json(result: Result) -> dict[str, Any]:
     """A claim's result for the report's JSON and for scripts."""
     unstable = {arm: {"runs": runs, "of": n} for arm, (runs, n) in result.unstable.items()}
     return {
-        **result.claim.as_data(),
+        **library_entry(result.claim),
         "word": result.word,
         "reason": result.verdict.because,
         "codes": [reason.code for reason in result.reasons],

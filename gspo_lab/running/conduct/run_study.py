@@ -118,7 +118,7 @@ def conduct(
 def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
     stored = stored_declaration(home)
-    edits = 0 if stored is None else len(stored.edits)
+    edits = len(stored.edits) if stored else 0
     chosen = with_chosen_settings(study, home, begun, pool)
     if chosen is None:
         return
@@ -131,14 +131,10 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     calibrated = {*begun, *found_bands(study, home)}
     pilots = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in calibrated]
     first_batch = [run for run in remaining if run.seed in batches[0]]
-    if not pool.work("warm starts", starts_to_make([*first_batch, *pilots], runs)):
+    starts = starts_to_make([*first_batch, *pilots], runs)
+    if not (pool.work("warm starts", starts) and run_pilots(pool, "pilots", pilots, runs)):
         return
-    if not run_pilots(pool, "pilots", pilots, runs):
-        return
-    for run in pilots:
-        low, high = find_band(study.arms[run.arm], run, runs, home)
-        line = f"arm {run.arm}: calibrated clip range {low:.3g} / {high:.3g}, frozen"
-        print_text(pool.console, line)
+    _save_ranges(study, runs, home, pilots, pool)
     for name, band in found_bands(study, home).items():
         if name not in begun:
             declaration = save_calibrated_range(home, name, band)
@@ -154,6 +150,16 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
         for run in batch:
             write_run(run, runs)
         pool.work(title, [run_item(run, runs) for run in batch])
+
+
+def _save_ranges(
+    study: Study, runs: Path, home: Path, pilots: Sequence[Run], pool: WorkerPool
+) -> None:
+    """Write the clip ranges that finished pilots give, and print them."""
+    for run in pilots:
+        low, high = find_band(study.arms[run.arm], run, runs, home)
+        line = f"arm {run.arm}: calibrated clip range {low:.3g} / {high:.3g}, frozen"
+        print_text(pool.console, line)
 
 
 def _remaining_runs(study: Study, runs: Path, seeds: set[int], pool: WorkerPool) -> list[Run]:

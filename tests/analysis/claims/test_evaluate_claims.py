@@ -10,8 +10,8 @@ from laboratory import source
 
 from gspo_lab.analysis.claims import LIBRARY, UNTESTED, answer, judge
 from gspo_lab.analysis.claims.estimates import Region, condition, exact, over_seeds, weigh
-from gspo_lab.analysis.claims.evaluate_claims import find_roles
-from gspo_lab.analysis.claims.library import LAST_EVALUATIONS, STATISTICS
+from gspo_lab.analysis.claims.expectations import LAST_EVALUATIONS, STATISTICS
+from gspo_lab.analysis.claims.roles import find_roles
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import not_counted
@@ -435,8 +435,8 @@ def test_support_needs_every_part_and_contradiction_one() -> None:
     )
     assert weigh((yes, yes)) == ("supported", yes.p)
     assert weigh((yes, no)) == ("contradicted", 2 * no.p)
-    assert weigh((yes, exact("c", {"s0": 1.0}, 0.0, unit="0"))) == ("contradicted", None)
-    assert weigh((yes, exact("c", {"s0": 0.0}, 0.0, unit="0"))) == ("supported", yes.p)
+    assert weigh((yes, exact("c", {"s0": 1.0}, 0.0))) == ("contradicted", None)
+    assert weigh((yes, exact("c", {"s0": 0.0}, 0.0))) == ("supported", yes.p)
     assert weigh(
         (yes, condition("k", False, n=3, estimate=0.0, reason=Reason("collapses", "")))
     ) == (

@@ -110,7 +110,7 @@ def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
     )
     assert undeclared.word == "not testable here"
     assert "declares no verdict.reward_margin" in why(undeclared)
-    assert undeclared.parts[1].criterion == "supported if inside a margin, which is not declared"
+    assert undeclared.parts[1].criterion == "measured"
     assert (narrow.word, wide.word) == ("contradicted", "supported")
     assert (
         narrow.parts[1].criterion
@@ -134,16 +134,25 @@ def test_a_run_that_falls_in_the_other_arm_is_instability_too(tmp_path: Path) ->
     assert found.word == "contradicted"
 
 
-def test_expert_change_is_a_direction_on_few_layers(tmp_path: Path) -> None:
-    found = result(
-        tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), "C09-expert-change", arms=MOE
-    )
-    change, slope = found.parts
-    # mini-batch 1 of change .06: .02 x (1, 1.01, 1.02); layers .4, .8, 1.2, 1.6 of it: slope .4 x
-    assert change.estimate == pytest.approx(0.02 * 1.01)
-    assert slope.estimate == pytest.approx(0.4 * 0.02 * 1.01)
-    assert found.word == "supported"
+@pytest.mark.parametrize(("change", "word"), [(0.06, "inconclusive"), (0.3, "supported")])
+def test_expert_change_is_a_direction_on_few_layers(
+    tmp_path: Path, change: float, word: str
+) -> None:
+    """A share cannot be negative: it supports from half of the published tenth on, and less
+    contradicts nothing.
+    """
+    numbers = routed({"grpo": HELPS, "gspo": NOTHING}, change)
+    found = result(tmp_path, numbers, "C09-expert-change", arms=MOE)
+    after_one, slope = found.parts
+    # mini-batch 1 of 3: change / 3 x (1, 1.01, 1.02); layers .4, .8, 1.2, 1.6 of it: slope .4 x
+    assert after_one.estimate == pytest.approx(change / 3 * 1.01)
+    assert after_one.criterion == "supported if above 0.05"
+    assert slope.estimate == pytest.approx(0.4 * change / 3 * 1.01)
+    assert (found.word, found.supplementary[0].word) == (word, "measured")
     assert "the model has 4 routed layers and about 48 are needed" in why(found)
+
+
+def test_a_dense_model_has_no_claims_about_experts(tmp_path: Path) -> None:
     dense = results(tmp_path / "dense", Numbers())
     for name in ("C09-expert-change", "C12-grpo-needs-replay", "C13-gspo-no-replay"):
         assert dense[name].word == "not testable here"
