@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms
-from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision import UNPAIRED, decision
 from gspo_lab.analysis.findings.executions import REPLICATION, all_executions
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import ranked
@@ -166,6 +166,9 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
         if trained:
             ground = f"The score is {', '.join(trained)}, a training reward."
             answer = replace(answer, grounds=(*answer.grounds, ground))
+    for reason in decision(source).described:
+        if reason.code == UNPAIRED:
+            answer = replace(answer, grounds=(*answer.grounds, reason.sentence))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
         few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
         advice = (

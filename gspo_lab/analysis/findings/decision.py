@@ -16,9 +16,9 @@ from gspo_lab.analysis.findings.matched import starting_models, study_certificat
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.findings.sweeps import DoseResponse, Lengths, dose_response, lengths
 from gspo_lab.analysis.matching import Certificate
-from gspo_lab.analysis.readings import Seeds, Source, average, once
+from gspo_lab.analysis.readings import Seeds, Source, average, once, runs
 from gspo_lab.analysis.readings.answers import answers_variance, counts_by_problem
-from gspo_lab.analysis.readings.runs import decided, not_counted
+from gspo_lab.analysis.readings.runs import decided, not_counted, seeds_text
 from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
@@ -173,15 +173,20 @@ class Decision:
 def decision(source: Source) -> Decision:
     """Each arm against the baseline by the declared rule, on the seeds that were declared before
     the first step.
+
+    Of imported runs the seeds decide that all arms have.
     """
     declared = source.declaration
-    seeds = source.declaration.deciding
+    seeds, unpaired = _paired_seeds(source)
     bench = declared.primary
     matched = study_certificate(source)
     start = Decision(
         declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source)
     )
     reason = _nothing_decides(declared, swept=start.swept) or _unlike_rewards(source)
+    if reason is None and not seeds:
+        text = "no verdict: no seed has a run of every arm, so that no pair can be made"
+        reason = Reason("no-pairs", text)
     if reason is not None or start.swept:
         return replace(
             start, described=(*not_counted(source), *warm_up_only(source)), reason=reason
@@ -191,8 +196,30 @@ def decision(source: Source) -> Decision:
         declared.looks, lambda look: _judged(source, ended, start, seeds[:look]), Decision.ends
     )
     return replace(
-        judged, described=(*_described(declared, ended, judged.seeds), *warm_up_only(source))
+        judged,
+        described=(
+            *unpaired,
+            *_described(declared, ended, judged.seeds),
+            *warm_up_only(source),
+        ),
     )
+
+
+def _paired_seeds(source: Source) -> tuple[tuple[int, ...], list[Reason]]:
+    """The deciding seeds, and which seeds of imported runs not all arms have."""
+    declared = source.declaration
+    if declared.recorded is None:
+        return declared.deciding, []
+    by_arm = {arm: {run.seed for run in runs(source) if run.arm == arm} for arm in declared.arms}
+    common = set.intersection(*by_arm.values())
+    reasons = []
+    for arm, seeds in by_arm.items():
+        extra = sorted(seeds - common)
+        if extra:
+            noun = "seed" if len(extra) == 1 else "seeds"
+            text = f"not compared: {noun} {seeds_text(extra)} of {arm}, which not every arm has"
+            reasons.append(Reason(UNPAIRED, text))
+    return tuple(seed for seed in declared.deciding if seed in common), reasons
 
 
 def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
@@ -221,6 +248,9 @@ def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
         )
         return Reason("one-arm", text)
     return None
+
+
+UNPAIRED = "unpaired-seeds"
 
 
 def _unlike_rewards(source: Source) -> Reason | None:

@@ -2,13 +2,15 @@
 other machines.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from gspo_lab.analysis.findings.decision import Decision, decision
 from gspo_lab.analysis.findings.stability import verdicts
+from gspo_lab.analysis.matching import Match
+from gspo_lab.analysis.matching.certificate import check_journals
 from gspo_lab.analysis.readings import Source, once, runs
 from gspo_lab.analysis.stats.random_effects import (
     CombinedEstimate,
@@ -25,6 +27,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, DATABASE, STUDY
 from gspo_lab.common.states import State
 from gspo_lab.recording.store.evidence import evidence_of_database, evidence_of_study
+from gspo_lab.recording.store.schema import CHOSEN
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names
 from gspo_lab.study.declaration import differences, same_content
@@ -42,8 +45,9 @@ class Execution:
     """One execution of a study, and its verdicts.
 
     `study` is its name at declaration, `seeds` are those that decide. `unread` says why only its
-    name is known. `copy_of` names an earlier execution with the same numbers: a copy does not
-    count. `finished` means that every deciding run is finished.
+    name is known. `copy_of` names an earlier execution with the same rollouts or differences: a
+    copy does not count. `finished` means that every deciding run is finished. `rollouts` has the
+    seed of each digest of a run's first rollout.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Execution:
     unread: str | None = None
     copy_of: str | None = None
     finished: bool = True
+    rollouts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
@@ -67,15 +72,23 @@ class Execution:
         return dict(self.verdicts).get(arm)
 
     @property
-    def numbers(self) -> tuple[object, ...]:
-        """What two records of one execution have in common."""
-        return (
-            self.seeds,
-            *(
-                (arm, verdict.paired and verdict.paired.differences)
-                for arm, verdict in self.verdicts
-            ),
-        )
+    def differences(self) -> dict[str, list[float]]:
+        """By arm the differences of its pairs, in order of size: another seed's name hides none."""
+        return {
+            arm: sorted(verdict.paired.differences)
+            for arm, verdict in self.verdicts
+            if verdict.paired is not None
+        }
+
+    def repeats(self, earlier: "Execution") -> bool:
+        """Whether it is a record of the earlier execution's runs.
+
+        Then all differences are equal, or a run sampled what one of another seed had sampled.
+        """
+        if any(self.differences.values()) and self.differences == earlier.differences:
+            return True
+        shared = self.rollouts.keys() & earlier.rollouts.keys()
+        return any(self.rollouts[digest] != earlier.rollouts[digest] for digest in shared)
 
 
 @dataclass(frozen=True)
@@ -196,7 +209,35 @@ def execution(source: Source, study: Source) -> Execution:
         decision=decided,
         unread=None if begun else NOT_BEGUN,
         finished=begun and all(run.finished for run in runs(source) if run.seed in decided.seeds),
+        rollouts=_first_rollouts(source),
     )
+
+
+def _first_rollouts(source: Source) -> dict[str, int]:
+    """The seed of each digest of what a run sampled before its first update."""
+    source.evidence.columns("steps", ["rollout_digest"])
+    query = (
+        f"{CHOSEN} SELECT rollout_digest, chosen.seed FROM chosen JOIN steps USING (run_id) WHERE"
+        " step = 0 AND rollout_digest IS NOT NULL"
+    )
+    rows = source.evidence.rows(query, (source.study,))
+    return {str(digest): seed for digest, seed in rows}
+
+
+def _included(source: Source, study: Source) -> Execution:
+    """An execution from elsewhere: its database must hold what its journals hold.
+
+    Its name says that it is not verified where these do not lie beside it, or are not sealed.
+    """
+    evidence = source.evidence
+    if not (evidence.runs_folder / source.study).is_dir():
+        return replace(execution(source, study), name=f"{source.label}, not verified")
+    check = check_journals(evidence, source.study)
+    if check.state == Match.UNDECLARED:
+        unread = f"its journals speak against it: {check.detail}"
+        return replace(execution(source, study), unread=unread, verdicts=())
+    name = source.label if check.state == Match.EQUAL else f"{source.label}, not verified"
+    return replace(execution(source, study), name=name)
 
 
 @once
@@ -225,12 +266,8 @@ def all_executions(source: Source) -> Executions:
         alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)
     ):
         relation = SAME if listed and member.relation == ORIGINAL else member.relation
-        measured = any(verdict.paired and verdict.paired.n for _, verdict in member.verdicts)
-        twin = next(
-            (earlier.name for earlier in listed if measured and member.numbers == earlier.numbers),
-            None,
-        )
-        listed.append(replace(member, relation=relation, copy_of=twin))
+        twins = [earlier.name for earlier in listed if member.repeats(earlier)]
+        listed.append(replace(member, relation=relation, copy_of=next(iter(twins), None)))
     return Executions(tuple(listed))
 
 
@@ -252,7 +289,7 @@ def archived(source: Source) -> Iterator[Execution]:
         label = f"{ARCHIVE}/{home.name}"
         try:
             if same_content(Declaration.parse(read_json(file), file), source.declaration):
-                yield _read_at(home, label, source)
+                yield _read_at(home, label, source, execution)
         except (LabError, OSError):
             if home.name.rpartition("-")[0] == source.study:
                 yield Execution(label, ORIGINAL, "", source.study, unread=NOT_READ)
@@ -279,7 +316,7 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
         opened = [
             home for home in homes if home.name in _same_execution(known, source.declaration, path)
         ]
-        return [_read_at(home, f"{home.name} ({path})", source) for home in opened]
+        return [_read_at(home, f"{home.name} ({path})", source, _included) for home in opened]
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
@@ -289,12 +326,14 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
             for name in evidence.studies()
         }
         names = _same_execution(known, source.declaration, path)
-        return [execution(Source(evidence, name, f"{name} ({path})"), source) for name in names]
+        return [_included(Source(evidence, name, f"{name} ({path})"), source) for name in names]
 
 
-def _read_at(home: Path, label: str, source: Source) -> Execution:
+def _read_at(
+    home: Path, label: str, source: Source, read: Callable[[Source, Source], Execution]
+) -> Execution:
     with evidence_of_study(home) as evidence:
-        return execution(Source(evidence, home.name, label), source)
+        return read(Source(evidence, home.name, label), source)
 
 
 def _same_execution(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:

@@ -340,7 +340,8 @@ def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, st
             if check.state == state:
                 details.setdefault(check.detail, []).append(pair.name if pair else "")
         if state == Match.EQUAL and len(details) > 1:
-            details = {f"e.g. {next(iter(details))}": list(chain.from_iterable(details.values()))}
+            example = f"e.g. {next(iter(details))} ({len(details)} values, each equal in its pairs)"
+            details = {example: list(chain(*details.values()))}
         for detail, names in list(details.items())[:DETAILS]:
             if len(names) == len(checks):
                 where = ""
@@ -443,7 +444,7 @@ def verify_record(
     declared = Declaration.parse(evidence.study(study), study)
     needed = declared.seeds if seeds is None else seeds
     runs = _runs(evidence, study, declared, needed)
-    checks = (runs, _journals(evidence, study), _grades(regraded))
+    checks = (runs, check_journals(evidence, study), _grades(regraded))
     return replace(matched, of_the_study=checks)
 
 
@@ -471,7 +472,7 @@ def _runs(evidence: Evidence, study: str, declared: Declaration, seeds: Collecti
     return differs(RUNS, faults, limit=FAULTS_SHOWN, equal=equal)
 
 
-def _journals(evidence: Evidence, study: str) -> Check:
+def check_journals(evidence: Evidence, study: str) -> Check:
     """Whether every journal is complete and as sealed, and the database holds what the files
     hold.
     """

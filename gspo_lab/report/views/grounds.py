@@ -259,6 +259,8 @@ def _finished(study: Source) -> str:
     declared = study.declaration
     states = Counter(run.state for run in runs_of(study))
     planned = len(declared.arms) * len(declared.seeds)
+    if declared.recorded is not None:  # what was never imported may never have been
+        planned = states.total()
     finished = states[State.FINISHED]
     if decision(study).stopped and finished == states.total() < planned:
         return (
@@ -272,8 +274,7 @@ def _finished(study: Source) -> str:
         if state != State.FINISHED:
             counts.append(f"{count} {state}")
     if (unborn := planned - states.total()) > 0:
-        verb = "not begun" if declared.recorded is None else "not imported"
-        counts.append(f"{unborn} {verb}")
+        counts.append(f"{unborn} not begun")
     return f"{finished} of {planned} runs are finished ({', '.join(counts)})."
 
 

@@ -15,6 +15,7 @@ from gspo_lab.training.objectives.advantages import (
     value_loss,
     whitened,
 )
+from gspo_lab.training.objectives.conforming import assert_conforms
 from gspo_lab.training.objectives.objective import Surrogate, mismatch_measures, prepared, surrogate
 from gspo_lab.training.objectives.presets import PRESETS, Objective
 from gspo_lab.training.objectives.ratios import Batch
@@ -27,6 +28,7 @@ __all__ = [
     "Recorder",
     "Surrogate",
     "advantages",
+    "assert_conforms",
     "at_last_token",
     "decoupled",
     "explained_variance",

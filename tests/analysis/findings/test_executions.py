@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.errors import LabError
-from gspo_lab.recording.records import AnswerRecord, Record
+from gspo_lab.recording.records import AnswerRecord, Record, StepRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report.views.replications import lines
 from gspo_lab.study import Declaration, Run, digest
@@ -167,7 +169,7 @@ def test_another_machine_s_runs_count_whether_its_database_its_runs_or_the_study
             every = all_executions(Source(evidence, "toy", elsewhere=[path]))
             assert [(one.name, one.counts) for one in every.executions] == [
                 ("toy", True),
-                (f"toy ({path})", True),
+                (f"toy ({path}), not verified", True),  # no worker sealed them
             ]
             assert [one.fate for one in every.replications] == ["confirmed"]
             together = every.combined("gspo")
@@ -200,6 +202,63 @@ def test_a_copy_counts_once_and_what_was_never_begun_was_not_carried_out(tmp_pat
             "no run of it has begun",
         ]
         assert lines(found)[0].startswith("Carried out 1 time: ")
+
+
+def test_runs_under_other_seeds_are_a_copy(tmp_path: Path) -> None:
+    """The runs of one study, declared again as a replication with seeds + 10: by their rollouts
+    where scores were changed too, by their differences where the texts were.
+    """
+    toml = STUDY.replace("{seeds}", "[0, 1, 2]")
+    again = STUDY.replace("{seeds}", "[10, 11, 12]")
+
+    def copied(by: int, rollout: str) -> Callable[[Run, Record], Record | None]:
+        def change(run: Run, record: Record) -> Record | None:
+            if isinstance(record, StepRecord) and record.step == 0:
+                return replace(record, rollout_digest=rollout.format(seed=run.seed % 10))
+            return ahead(by)(run, record)
+
+        return change
+
+    for folder, by, rollout, copy in (
+        ("rollouts", 9, "tokens of seed {seed}", "toy"),
+        ("differences", 5, "other tokens of seed {seed}", "toy"),
+        ("neither", 9, "other tokens of seed {seed}", None),
+    ):
+        original = copied(5, "tokens of seed {seed}")
+        make_lab(tmp_path / folder, toml, name="toy", steps=4, every=4, change=original)
+        database = make_lab(
+            tmp_path / folder, again, name="again", steps=4, every=4, change=copied(by, rollout)
+        )
+        home = database.parent / "again"
+        relabel(home, "2027-01-01", {"name": "toy", "content": identity(declared(home))})
+        ingest(database.parent)
+        with Evidence.open(database) as evidence:
+            every = all_executions(Source(evidence, "toy"))
+            assert [one.copy_of for one in every.executions] == [None, copy], folder
+            if copy:
+                assert every.replications == ()
+                assert "the numbers of toy, counted once" in lines(Source(evidence, "toy"))[0]
+
+
+def test_an_included_database_holds_what_its_journals_hold(tmp_path: Path) -> None:
+    """Edited answers turn a headline only where nothing can show them, and that is said."""
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
+    there = lab(tmp_path / "there", "toy", "[10, 11, 12, 13, 14]", 6, "2026-01-02")
+    with closing(sqlite3.connect(there)) as connection, connection:
+        connection.execute("UPDATE answers SET correct = 0 WHERE run_id LIKE '%gspo%'")
+    with Evidence.open(here) as evidence:
+        _, other = all_executions(Source(evidence, "toy", elsewhere=[there])).executions
+        assert not other.counts
+        assert "its journals speak against it" in str(other.unread)
+        alone = tmp_path / "alone.db"
+        shutil.copy(there, alone)
+        _, other = all_executions(Source(evidence, "toy", elsewhere=[alone])).executions
+        assert other.name == f"toy ({alone}), not verified"
+        found = Source(evidence, "toy", elsewhere=[there.parent])
+        assert [one.name for one in all_executions(found).executions] == [
+            "toy",
+            f"toy ({there.parent}), not verified",
+        ]
 
 
 def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from cases import (
     GSPO_TOKEN,
     HORIZON,
     TIGHT,
+    Case,
     Result,
     agree,
     cosine,
@@ -29,9 +30,15 @@ from cases import (
 )
 from torch import Tensor
 
-from gspo_lab.training.objectives import Objective, advantages, decoupled, surrogate
+from gspo_lab.training.objectives import (
+    Objective,
+    advantages,
+    assert_conforms,
+    decoupled,
+    surrogate,
+)
 from gspo_lab.training.objectives.objective import mismatch_weight
-from gspo_lab.training.objectives.ratios import sequence_mean
+from gspo_lab.training.objectives.ratios import RULES, sequence_mean
 from gspo_lab.training.objectives.settings import Aggregation, Correction
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -61,6 +68,23 @@ def test_trl(
     mine = settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
     data = CASES[case]()
     agree(ours(data, mine), trl(data, settings, loss_type))
+
+
+@pytest.mark.parametrize(("rule", "settings"), [("grpo", GRPO), ("gspo", GSPO)])
+def test_trl_s_losses_conform(trl: Callable[..., Result], rule: Any, settings: Objective) -> None:
+    low, high = RULES[rule].band
+    paper_range = settings.replace(clip_low=low, clip_high=high)
+
+    def loss(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        # TRL's trainer computes log-probs in float32.
+        exact_BT = logp_BT.float()
+        old_BT = old_BT.float()
+        case = Case(mask_BT, adv_BT.float(), old_BT, exact_BT.detach(), old_BT, old_BT)
+        result = trl(case, paper_range, "grpo")
+        linear = (exact_BT * result.grad_BT).sum()
+        return linear - linear.detach() + result.loss
+
+    assert_conforms(loss, rule)
 
 
 @pytest.mark.parametrize("case", ["near", "far"])

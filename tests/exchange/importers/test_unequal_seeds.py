@@ -1,0 +1,77 @@
+"""Imported scores: which seeds are compared."""
+
+from pathlib import Path
+
+import pytest
+from laboratory import rendered
+from logs import brought, csv_of, opened
+
+from gspo_lab.analysis.claims import answer
+from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.readings import Source
+from gspo_lab.recording.store import ingest
+
+
+def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
+    brought(folder, "csv", csv_of(folder / "scores.csv", columns, *rows), "--study", "mine")
+    ingest(folder / "runs")
+    return folder / "runs" / "lab.db"
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds", "estimate", "said"),
+    [
+        # b alone has seeds 4 and 5, which would raise its mean to .68
+        (
+            ("a,1,.5", "a,2,.52", "a,3,.54", "b,1,.6", "b,2,.6", "b,3,.6", "b,4,.8", "b,5,.8"),
+            (1, 2, 3),
+            0.08,
+            ["Not compared: seeds 4, 5 of b, which not every arm has."],
+        ),
+        # each arm has a seed of its own
+        (
+            ("a,0,.1", "a,1,.5", "a,2,.52", "a,3,.54", "b,1,.6", "b,2,.6", "b,3,.6", "b,9,.9"),
+            (1, 2, 3),
+            0.08,
+            [
+                "Not compared: seed 0 of a, which not every arm has.",
+                "Not compared: seed 9 of b, which not every arm has.",
+            ],
+        ),
+        # the baseline has more
+        (
+            ("a,1,.5", "a,2,.52", "a,3,.54", "a,7,.9", "b,1,.6", "b,2,.6", "b,3,.6"),
+            (1, 2, 3),
+            0.08,
+            ["Not compared: seed 7 of a, which not every arm has."],
+        ),
+    ],
+)
+def test_arms_are_compared_on_the_seeds_that_all_have(
+    tmp_path: Path, rows: tuple[str, ...], seeds: tuple[int, ...], estimate: float, said: list[str]
+) -> None:
+    page = rendered(imported(tmp_path, *rows), "mine")
+    with opened(tmp_path) as evidence:
+        found = Source(evidence, "mine")
+        decided = decision(found)
+        stated = answer(found)
+    assert decided.seeds == seeds
+    assert decided.verdicts["b"].estimate == pytest.approx(estimate)
+    for sentence in said:
+        assert sentence in stated.ground
+        assert sentence[1:] in page.html
+    assert "missing" not in stated.text + stated.ground
+    assert "not imported" not in page.html
+    levels = stated.levels["b"]
+    assert levels.subject.final is not None
+    assert levels.baseline.final is not None
+    assert levels.subject.final - levels.baseline.final == pytest.approx(estimate)
+
+
+def test_without_a_common_seed_nothing_is_compared_and_nothing_is_missing(tmp_path: Path) -> None:
+    imported(tmp_path, "a,1,.5", "a,2,.5", "b,3,.6", "b,4,.6")
+    with opened(tmp_path) as evidence:
+        stated = answer(Source(evidence, "mine"))
+    assert stated.text == "No verdict: no seed has a run of every arm, so that no pair can be made."
+    assert "missing" not in stated.ground
+    assert stated.command == "import more seeds (5 or more)"
