@@ -15,13 +15,13 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.analysis.claims import LIBRARY, UNTESTED, Claim
+from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.cli import PANELS
 from gspo_lab.cli import command as command_line
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.keys import table_of
 from gspo_lab.recording.records import RECORDS, Record, is_time
 from gspo_lab.recording.store.schema import field_columns
-from gspo_lab.report.views.calibration import record
 from gspo_lab.study import load_study
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.lints import WAIVABLE
@@ -447,7 +447,7 @@ def calibration_markdown() -> str:
     """docs/results/calibration-table.md: what `gspo-lab certify --rule` printed when the report's record
     was made.
     """
-    rows = "\n".join(lines(record()["rows"], record()["studies"]))
+    rows = "\n".join(lines(recorded_rates()))
     return f"{CALIBRATION_INTRODUCTION}\n```\n{rows}\n```\n"
 
 

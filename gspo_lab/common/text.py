@@ -66,6 +66,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def tenth_percent(share: float) -> str:
+    """Per cent with one decimal, halves up: the one form of an error rate on pages and in docs."""
+    return f"{math.floor(1000 * share + 0.5) / 10:.1f} %"
+
+
 def level(alpha: float) -> str:
     """The confidence of an interval at 1 - alpha."""
     return f"{100 * (1 - alpha):.3g} %"

@@ -166,7 +166,7 @@ def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
     """
     scores = {"a": [0.5, 0.4, 0.6], "b": [0.5, 0.6, 0.4], "c": [0.4, 0.5, 0.6]}
     found = ranking(scores, 0.05, lambda first, second: None, [("a", "c")])
-    assert {one.arm: (one.first, one.last) for one in found.places} == {
+    assert {one.arm: (one.best_rank, one.worst_rank) for one in found.places} == {
         "a": (1, 2),
         "b": (1, 3),
         "c": (2, 3),

@@ -13,7 +13,6 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab
 
-from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import (
     PROBLEM,
@@ -24,22 +23,16 @@ from gspo_lab.analysis.readings.answers import (
     sampling_variance,
 )
 from gspo_lab.analysis.readings.answers import SEED as TRAINING
-from gspo_lab.analysis.stats.calibration import run_calibration
-from gspo_lab.analysis.stats.simulation_cells import CELLS
+from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.analysis.stats.verdict import Rule, Scores, decide_all
-from gspo_lab.cli.calibrate import SEED
+from gspo_lab.common.text import tenth_percent
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
 from gspo_lab.report.formats import HEAD, TAIL, marked, turns_text
 from gspo_lab.report.plotly_json import LIGHT
-from gspo_lab.report.views.calibration import (
-    calibration_line,
-    calibration_lines,
-    record,
-    uneven_line,
-)
+from gspo_lab.report.views.calibration import calibration_lines, uneven_line
 from gspo_lab.report.views.transcripts import BUDGET
 from gspo_lab.report.views.updates import skipping
 from gspo_lab.report.views.verdicts import numbers, summary
@@ -336,90 +329,86 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
     assert (data["looks"], data["arms_judged_together"]) == ([], 2)
 
 
+def rate(cell: str, n: int, method: str, count: str = "false_words") -> str:
+    """A recorded rate as pages write it."""
+    (row,) = (row for row in recorded_rates() if (row.cell, row.n, row.method) == (cell, n, method))
+    return tenth_percent(getattr(row, count) / row.studies)
+
+
 def test_each_word_quotes_its_own_row() -> None:
     tight = [
         Scores([0.5] * 5, [0.5, 0.501, 0.499, 0.5, 0.5], ("a", name)) for name in ("b", "c", "d")
     ]
-    rates = {
-        (row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %"
-        for row in record()["rows"]
-    }
     alone = decide_all(tight[:1], Rule(0.02))
     among = decide_all(tight, Rule(0.02, looks=(5, 8)))
     assert [one.word for one in (*alone, *among)] == ["equivalent within the margin"] * 4
-    plain, equivalent = calibration_lines(alone)
-    assert plain == calibration_line(5, 0.05)
-    worst = rates["seed sd 0.8, answers' sd 0.5 margins", 5, "equivalent, truth: the margin"]
+    pair, equivalent = calibration_lines(alone)
+    paired = "paired t over seeds"
+    falls = "15 % of one arm's runs unstable"
+    assert pair.startswith(
+        f"A pair of arms: {rate('score, normal', 5, paired)} false words in 2,000 simulated studies"
+        f" of 5 pairs without a difference; {rate(f'score, {falls}', 5, paired)} where {falls}"
+        f" ({rate(f'score, {falls}', 5, paired, 'for_baseline')} favour that side)"
+    )
+    worst = rate("seed sd 0.8, answers' sd 0.5 margins", 5, "equivalent, truth: the margin")
     assert f"differ by the margin in at most {worst} of the studies of 5 pairs" in equivalent
-    _, holm, looks, _ = calibration_lines(among)
-    assert holm.startswith(rates["3 arms against one", 5, "better, of any arm, Holm"])
-    assert looks.startswith(rates["normal, looks after 5 and 8", 8, "better, at any look"])
+    _, family, looks, _ = calibration_lines(among)
+    holm = "any arm better or worse, Holm"
+    assert family.startswith(f"Any of 3 arms: {rate('3 arms against one', 5, holm)} false words")
+    noisy = "the baseline 4x as noisy"
+    assert f"{rate(f'3 arms against one, {noisy}', 5, holm)} where {noisy};" in family
+    every = "20 % of every treatment's runs unstable"
+    favour = rate(f"3 arms against one, {every}", 5, holm, "for_treatment")
+    assert f"where {every} ({favour} favour that side)" in family
+    looked = rate("normal, looks after 5 and 8", 8, "better or worse, at any look")
+    assert looks.startswith(f"A pair over all looks: {looked} false words")
     assert calibration_lines(decide_all(tight, Rule(0.02, alpha=0.01))) == []
+    assert calibration_lines(decide_all([Scores([0.1, 0.2], [0.3, 0.4])], Rule(0.02))) == []
+    (twelve,) = calibration_lines(decide_all([Scores([0.1] * 12, range(12))], Rule(0.02)))
+    assert "of 8 pairs" in twelve
+    contrast, _, _ = calibration_lines(alone, alone[0])
+    side = rate("2 x 2, 20 % of one side's runs unstable", 5, "contrast, better or worse")
+    assert f"{side} where 20 % of one side's runs unstable" in contrast
 
 
-def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
+def test_a_better_on_arms_with_unstable_runs_states_the_rate_of_its_direction() -> None:
     """The row's own: of two arms, of several, of looks; beside no other word, and without unstable
     runs nowhere.
     """
     low = [0.1, 0.12, 0.11, 0.1, 0.13]
     high = [0.5, 0.52, 0.5, 0.53, 0.52]
-    rates = {
-        (row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %"
-        for row in record()["rows"]
-    }
 
     def line(
-        scores: list[float], unstable: tuple[int, int], arms: int = 1, looks: tuple[int, ...] = ()
+        scores: list[float],
+        unstable: tuple[int, int],
+        arms: int = 1,
+        looks: tuple[int, ...] = (),
+        order: tuple[str, ...] = (),
     ) -> str | None:
         counts = (unstable[0], 5), (unstable[1], 5)
-        judged = decide_all(
-            [Scores(low, scores, ("a", "b"), unstable=counts)] * arms, Rule(0.02, looks=looks)
-        )
-        return uneven_line(judged[0])
+        arm = Scores(low, scores, ("a", "b"), unstable=counts)
+        return uneven_line(decide_all([arm] * arms, Rule(0.02, looks=looks, order=order))[0])
 
-    unstable = "15 % of one arm's runs unstable"
-    two = line(high, (1, 0))
-    four = line(high, (1, 0), arms=4)
-    looked = line(high, (0, 2), looks=(5, 8))
-    assert rates[f"score, {unstable}", 5, "paired t, means equal"] in two
-    assert (
-        rates[f"4 arms against one, {unstable}", 5, "better, of any arm, Holm, means equal"] in four
-    )
-    assert (
-        rates[f"{unstable}, looks after 5 and 8", 8, "better, at any look, means equal"] in looked
-    )
     assert line(high, (0, 0)) is None
     assert line(low, (1, 0)) is None
-    counts = (1, 5), (0, 5)
-    (judged,) = decide_all(
-        [Scores(low, high, ("a", "b"), unstable=counts)], Rule(0.02, order=("b",))
-    )
-    crossed = {
-        "better, of any arm, in order": judged,
-        "better, by the contrast": replace(judged, question="contrast"),
-    }
-    for method, verdict in crossed.items():
-        said = uneven_line(verdict)
-        assert rates[f"2 x 2, {unstable}", 5, f"{method}, means equal"] in said
-        assert "skewed" not in said
-    assert (calibration_line(2, 0.05), calibration_line(5, 0.01)) == (None, None), "never measured"
-    assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
-    row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 5))
-    badge = calibration_line(5, 0.05)
-    assert (
-        f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated"
-        " studies of 5" in badge
-    )
-    assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge
-    assert "both arms are alike skewed" in badge
-
-
-@pytest.mark.slow
-def test_the_calibration_on_the_page_is_what_this_code_measures() -> None:
-    found = run_calibration(
-        record()["studies"], np.random.default_rng(SEED), cells=(*CELLS, *CLAIM_CELLS)
-    )
-    assert [row.rate.k for row in found.rows] == [row["false_alarms"] for row in record()["rows"]]
+    falls = "15 % of one arm's runs unstable"
+    holm = "any arm better or worse, Holm"
+    pair = (f"score, {falls}", 5, "paired t over seeds")
+    baseline = "4 arms against one, 15 % of the baseline's runs unstable"
+    treatments = "3 arms against one, 20 % of every treatment's runs unstable"
+    looks = (f"{falls}, looks after 5 and 8", 8, "better or worse, at any look")
+    order = (f"2 x 2, {falls}", 5, "any arm better or worse, in order")
+    for said, share, side in (
+        (line(high, (0, 1)), rate(*pair, "for_baseline"), "with"),
+        (line(high, (1, 0)), rate(*pair, "for_treatment"), "without"),
+        (line(high, (1, 1)), rate(*pair, "for_baseline"), "with"),
+        (line(high, (1, 0), arms=4), rate(baseline, 5, holm, "for_treatment"), "without"),
+        (line(high, (0, 1), arms=4), rate(treatments, 5, holm, "for_treatment"), "with"),
+        (line(high, (0, 2), looks=(5, 8)), rate(*looks, "for_baseline"), "with"),
+        (line(high, (0, 2), order=("b",)), rate(*order, "for_baseline"), "with"),
+    ):
+        assert said is not None
+        assert f"the side {side} unstable runs is called better in {share} of simulated" in said
 
 
 def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Final, Literal
 
 import numpy as np
@@ -13,14 +14,8 @@ from numpy.typing import NDArray
 from gspo_lab.analysis.stats import holm, paired_t
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.power import detectable_factor
-from gspo_lab.analysis.stats.simulation_cells import (
-    NOISE,
-    UNEVEN,
-    Cell,
-    Conclusion,
-    Method,
-    draw_arms,
-)
+from gspo_lab.analysis.stats.simulation_cells import Cell, Conclusion, Method, kinds, stated
+from gspo_lab.analysis.stats.simulation_draws import NOISE, UNEVEN, draw_block
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL
 from gspo_lab.common.reason import Reason
 
@@ -252,22 +247,31 @@ def _any_word(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclu
     """Of M claims "this arm ends above the baseline", declared together, whether any is supported
     or contradicted.
     """
-    differences = [dict(enumerate((b_S - a_S).tolist())) for b_S in b_MS]
-    p_values = [
-        weigh((over_seeds("difference", d, Region(above=0.0), alpha=alpha),))[1]
-        for d in differences
-    ]
-    return Conclusion(any(p is not None and p < alpha for p in holm(p_values, len(p_values))), None)
+    sides = []
+    p_values = []
+    for b_S in b_MS:
+        differences = dict(enumerate((b_S - a_S).tolist()))
+        estimate = over_seeds("difference", differences, Region(above=0.0), alpha=alpha)
+        side, p = weigh((estimate,))
+        sides.append(side)
+        p_values.append(p)
+    words = set()
+    for side, p in zip(sides, holm(p_values, len(p_values)), strict=True):
+        if p is not None and p < alpha:
+            words.add(side)
+    return Conclusion(bool(words), "contradicted" in words, "supported" in words)
 
 
-EVEN = Method("4 claims, any with a word, Holm", _any_word, "at most the band")
-STATED = Method("4 claims, any with a word, means equal", _any_word, "stated")
+CLAIMS = Method("4 claims, any with a word, Holm", _any_word, "at most the band")
 
-CLAIM_CELLS = tuple(
-    Cell(f"4 claims, {name}", n, partial(draw_arms, arms=4, seeds=n, noise=noise), (method,))
-    for name, noise, method in (
-        ("normal", NOISE["normal"], EVEN),
-        *((name, noise, STATED) for name, noise in UNEVEN.items()),
-    )
-    for n in (3, 5, 8)
-)
+
+def _claim_cells() -> list[Cell]:
+    cells = []
+    for name, (baseline, treatment) in {"normal": NOISE["normal"], **UNEVEN}.items():
+        draw = partial(draw_block, noises=(baseline, *repeat(treatment, 4)))
+        method = CLAIMS if name == "normal" else stated(CLAIMS)
+        cells += kinds(f"4 claims, {name}", (3, 5, 8), draw, method)
+    return cells
+
+
+CLAIM_CELLS = tuple(_claim_cells())

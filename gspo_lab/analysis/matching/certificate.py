@@ -31,6 +31,7 @@ from gspo_lab.analysis.matching.tuning_check import tuning_check
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ACCEPTED, STUDY
+from gspo_lab.common.text import counted, listed
 from gspo_lab.recording.store import Evidence, audit
 from gspo_lab.recording.store.traces import read_starts
 from gspo_lab.study import Declaration, flat
@@ -75,7 +76,7 @@ class Acceptance:
     """The undeclared differences that a person accepted, with the reason and the time."""
 
     reason: str
-    at: str
+    time: str
     differences: tuple[str, ...]
 
 
@@ -100,7 +101,8 @@ class Certificate:
         pair's has one.
         """
         yield from ((None, check) for check in (self.lock, self.tuning) if check is not None)
-        yield from ((pair, check) for pair in self.pairs for check in pair.checks)
+        for pair in self.pairs:
+            yield from ((pair, check) for check in pair.checks)
         yield from ((None, check) for check in self.of_the_study)
 
     @cached_property
@@ -111,7 +113,7 @@ class Certificate:
     @property
     def open(self) -> tuple[str, ...]:
         """The undeclared differences that were not accepted."""
-        covered = {name for acceptance in self.acceptances for name in acceptance.differences}
+        covered = set(chain.from_iterable(entry.differences for entry in self.acceptances))
         return tuple(name for name in self.undeclared if name not in covered)
 
     @cached_property
@@ -140,12 +142,10 @@ class Certificate:
         """
         counts = self.states() if self.on_trust else {}
         unknown = [name for name in AS_LOGGED if name in counts and counts[name][Match.UNKNOWN]]
-        listed = f"{', '.join(unknown[:-1])} and {unknown[-1]}" if unknown[1:] else "".join(unknown)
-        return (
-            f"compared as logged: {listed} {'were' if unknown[1:] else 'was'} not recorded"
-            if unknown
-            else ""
-        )
+        if not unknown:
+            return ""
+        verb = "were" if unknown[1:] else "was"
+        return f"compared as logged: {listed(unknown)} {verb} not recorded"
 
     @property
     def ok(self) -> bool:
@@ -163,7 +163,7 @@ class Certificate:
         """`reasons` with another arm as the baseline."""
         is_open = set(self.open)
         seeds: dict[str, dict[tuple[str, str], list[int]]] = {}
-        arms = {arm for pair in self.pairs for arm in pair.arms} - {baseline}
+        arms = set(chain.from_iterable(pair.arms for pair in self.pairs)) - {baseline}
         for name, pair, check, part in self._mismatches():
             if name in is_open and (pair is None or baseline in pair.arms):
                 for arm in arms if pair is None else set(pair.arms) - {baseline}:
@@ -200,21 +200,19 @@ class Certificate:
         if not self.pairs and self.ok:
             return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
-        made = sum(set(states) != {Match.NOT_VERIFIED} for states in counts.values())
-        scale = (
-            f"{made} checks, {len(self.pairs)} comparison{'s' * (len(self.pairs) > 1)} of two runs"
-        )
+        check_count = sum(set(states) != {Match.NOT_VERIFIED} for states in counts.values())
+        scale = f"{check_count} checks, {counted(len(self.pairs), 'comparison')} of two runs"
         unknown = [name for name, states in counts.items() if states[Match.UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
         gaps = f"; {self.grade}" if self.grade else gaps
         if self.open:
             odd = [name for name, states in counts.items() if states[Match.UNDECLARED]]
             return f"NOT matched ({scale}): {', '.join(odd)}{gaps}"
-        how = "not proven to be matched" if self.unproven else "matched"
-        how += "".join(f", {sentence}" for sentence in self.on_trust)
+        judgement = "not proven to be matched" if self.unproven else "matched"
+        judgement += "".join(f", {sentence}" for sentence in self.on_trust)
         if self.undeclared:
-            how += ", with accepted mismatches"
-        return f"{how} ({scale}{gaps})"
+            judgement += ", with accepted mismatches"
+        return f"{judgement} ({scale}{gaps})"
 
     def lines(self) -> list[str]:
         """The certificate for a terminal: one line per check, or per detail where pairs differ."""
@@ -222,10 +220,11 @@ class Certificate:
         for name in self.states():
             for state, detail, where in grouped(self.of(name)):
                 mark = state.upper() if state == Match.UNDECLARED else state
-                out.append(f"  {name:<19} {mark:<19} {detail}{f'  [{where}]' if where else ''}")
+                pairs = f"  [{where}]" if where else ""
+                out.append(f"  {name:<19} {mark:<19} {detail}{pairs}")
         for accepted in self.acceptances:
             names = "; ".join(accepted.differences) or "nothing"
-            out.append(f"  accepted on {accepted.at}: {accepted.reason} ({names})")
+            out.append(f"  accepted on {accepted.time}: {accepted.reason} ({names})")
         return out
 
     def to_json(self) -> dict[str, Any]:
@@ -249,7 +248,8 @@ class Certificate:
     def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
         for pair, check in self.checks():
             for part in check.parts if check.state == Match.UNDECLARED else ():
-                yield f"{pair.name if pair else 'study'}: {check.name}: {part}", pair, check, part
+                subject = pair.name if pair else "study"
+                yield f"{subject}: {check.name}: {part}", pair, check, part
 
 
 def certificate(evidence: Evidence, declared: Declaration) -> Certificate:
@@ -317,10 +317,10 @@ def accept_mismatch(evidence: Evidence, declared: Declaration, reason: str) -> C
             f"--accept-mismatch: {declared.name} has no undeclared difference; run it without that"
             " option"
         )
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
     result = replace(
         result,
-        acceptances=(*result.acceptances, Acceptance(reason_in_words(reason), now, result.open)),
+        acceptances=(*result.acceptances, Acceptance(reason_in_words(reason), moment, result.open)),
     )
     write_accepted(evidence.runs_folder / declared.name, result.acceptances)
     return result
@@ -343,14 +343,12 @@ def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, st
             example = f"e.g. {next(iter(details))} ({len(details)} values, each equal in its pairs)"
             details = {example: list(chain(*details.values()))}
         for detail, names in list(details.items())[:DETAILS]:
-            everywhere = len(names) == len(checks)
-            where = (
-                ""
-                if everywhere
-                else names[0]
-                if len(names) == 1
-                else f"{names[0]} and {len(names) - 1} more"
-            )
+            if len(names) == len(checks):
+                where = ""
+            elif len(names) == 1:
+                where = names[0]
+            else:
+                where = f"{names[0]} and {len(names) - 1} more"
             out.append((state, detail, where))
         if len(details) > DETAILS:
             out.append(
@@ -370,11 +368,11 @@ def _lock(declared: Declaration) -> Check:
     """Whether study.json still matches its digest, and what later starts added to it."""
     name = "lock"
     locked = declared.digest
-    now = declared.content_digest
+    present = declared.content_digest
     if locked is None:
         return Check(name, Match.UNKNOWN, "study.json holds no digest")
-    if now != locked:
-        digests = f"its digest is {format_value(locked)}, its content's {format_value(now)}"
+    if present != locked:
+        digests = f"its digest is {format_value(locked)}, its content's {format_value(present)}"
         return Check(
             name,
             Match.UNDECLARED,
@@ -400,12 +398,9 @@ def _lock(declared: Declaration) -> Check:
         return Check(name, Match.UNKNOWN, "; ".join([detail, *edits]), tuple(edits))
     if edits:
         names_only = all(edit.what.startswith("verdict.names") for edit in declared.edits)
-        what = (
-            "only the display names changed after the first step"
-            if names_only
-            else "changed after the first step"
-        )
-        return Check(name, Match.DECLARED, f"{what}: {'; '.join(edits)}", tuple(edits))
+        change = "only the display names changed" if names_only else "changed"
+        detail = f"{change} after the first step: {'; '.join(edits)}"
+        return Check(name, Match.DECLARED, detail, tuple(edits))
     return Check(
         name, Match.EQUAL, f"the study is as declared before its first step: {format_value(locked)}"
     )
@@ -416,12 +411,14 @@ def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
     lines: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (check, part), where in seeds_by_part.items():
         lines.setdefault((check, tuple(where)), []).append(part)
-    for (check, seeds), parts in lines.items():
-        where_text = (
-            f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})" if seeds else ""
-        )
-        more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
-        yield f"undeclared difference in {check}: {', '.join(parts[:SHOWN])}{more}{where_text}"
+    for (check, seeds), differing in lines.items():
+        text = f"undeclared difference in {check}: {', '.join(differing[:SHOWN])}"
+        if len(differing) > SHOWN:
+            text += f" and {len(differing) - SHOWN} more"
+        if seeds:
+            plural = "s" if len(seeds) > 1 else ""
+            text += f" (seed{plural} {', '.join(map(str, seeds))})"
+        yield text
 
 
 FAULTS_SHOWN = 6
@@ -457,15 +454,15 @@ def _runs(evidence: Evidence, study: str, declared: Declaration, seeds: Collecti
     An import cannot tell a run that was lost from one that never was: it names them.
     """
     recorded = [(run.arm, run.seed) for run in evidence.chosen(study)]
-    lacking = [
+    missing = [
         f"{arm}/s{seed}"
         for arm, seed in product(declared.arms, seeds)
         if (arm, seed) not in recorded
     ]
-    if declared.recorded is not None and lacking:
-        names = first_few(lacking, ", ", FAULTS_SHOWN)
+    if declared.recorded is not None and missing:
+        names = first_few(missing, ", ", FAULTS_SHOWN)
         return Check(RUNS, Match.UNKNOWN, f"not imported: {names}")
-    faults = [(run, f"{run} is declared and has no record") for run in lacking]
+    faults = [(run, f"{run} is declared and has no record") for run in missing]
     for arm, seed in recorded:
         if arm not in declared.arms or seed not in declared.seeds:
             run = f"{arm}/s{seed}"
@@ -482,8 +479,8 @@ def check_journals(evidence: Evidence, study: str) -> Check:
     faults: list[Fault] = []
     sealed = 0
     unsealed = []
-    if wrong := audit.study_at_fault(evidence.runs_folder, study, evidence.study(study)):
-        faults.append((STUDY, wrong))
+    if fault := audit.study_at_fault(evidence.runs_folder, study, evidence.study(study)):
+        faults.append((STUDY, fault))
     tune = Declaration.parse(evidence.study(study), study).tune
     changed = [] if tune is None else audit.journals_changed(evidence.runs_folder, tune.journals)
     faults += [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
@@ -492,9 +489,9 @@ def check_journals(evidence: Evidence, study: str) -> Check:
         (_short(run), f"{run}: {why}")
         for run, why in audit.runs_left_out(evidence.runs_folder, study, set(runs))
     ]
-    for run, whole, odd in audit.runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs):
-        sealed += whole is True
-        if whole is None:
+    for run, complete, odd in audit.runs_at_fault(evidence.iter_rows, evidence.runs_folder, runs):
+        sealed += complete is True
+        if complete is None:
             unsealed.append(_short(run))
         faults += [(_short(run), f"{run}: {fault}") for fault in odd]
     starts = {
@@ -522,20 +519,18 @@ def check_journals(evidence: Evidence, study: str) -> Check:
 
 def _grades(regraded: Mapping[str, Regraded]) -> Check:
     """Whether regraded answers get their stored grades from the grader that graded them."""
-    by_run = regraded.items()
-    faults = [
-        (f"{_short(run)}: {part}", f"{run}: {text}")
-        for run, (_, odd, _) in by_run
-        for part, text in odd
-    ]
+    faults: list[Fault] = []
+    skipped: list[str] = []
+    total = 0
+    for run, (count, changed, reasons) in regraded.items():
+        faults += [(f"{_short(run)}: {part}", f"{run}: {text}") for part, text in changed]
+        skipped += reasons
+        total += count
     if faults:
         return differs(REGRADED, faults, limit=FAULTS_SHOWN)
-    skipped = dict.fromkeys(why for *_, reasons in regraded.values() for why in reasons)
-    detail = (
-        f"{sum(count for count, *_ in regraded.values())} answers graded again, all as they were"
-    )
+    detail = f"{total} answers graded again, all as they were"
     state = Match.NOT_VERIFIED if skipped or not regraded else Match.EQUAL
-    return Check(REGRADED, state, "; ".join([detail, *skipped]))
+    return Check(REGRADED, state, "; ".join([detail, *dict.fromkeys(skipped)]))
 
 
 def _short(run: str) -> str:

@@ -23,7 +23,13 @@ from gspo_lab.analysis.matching.run_pair import (
     format_value,
     join_names,
 )
-from gspo_lab.analysis.matching.trace import COUNTS, LENGTH_TOTALS, PLANNED_TOTALS, REWARDS
+from gspo_lab.analysis.matching.trace import (
+    COUNTS,
+    LENGTH_TOTALS,
+    PLANNED_TOTALS,
+    REWARDS,
+    Trace,
+)
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.traces import read_questions
@@ -119,22 +125,25 @@ def _mark_unproven(check: Check) -> Check:
 
 def recorder(pair: RunPair) -> Check:
     """Which program recorded the runs. The lab cannot verify what another program recorded."""
-    left = pair.left.recorder
-    right = pair.right.recorder
-    if left == right:
-        return Check(OWN_RECORD, Match.UNKNOWN, f"recorded by {left}: taken on trust")
+    recorder_a = pair.run_a.recorder
+    recorder_b = pair.run_b.recorder
+    if recorder_a == recorder_b:
+        return Check(OWN_RECORD, Match.UNKNOWN, f"recorded by {recorder_a}: taken on trust")
     return differs(
-        OWN_RECORD, [("recorder", pair.describe_values(left or "this lab", right or "this lab"))]
+        OWN_RECORD,
+        [("recorder", pair.describe_values(recorder_a or "this lab", recorder_b or "this lab"))],
     )
 
 
 def settings(pair: RunPair) -> Check:
     """Every resolved setting except those of benchmarks, which have a separate check."""
-    odd = [key for key in pair.unstated if not under(key, ["bench"])]
-    if pair.stated and not odd:
-        return Check("settings", Match.DECLARED, pair.setting_values(pair.stated), pair.stated)
+    odd = [key for key in pair.undeclared_keys if not under(key, ["bench"])]
+    if pair.declared_keys and not odd:
+        return Check(
+            "settings", Match.DECLARED, pair.setting_values(pair.declared_keys), pair.declared_keys
+        )
     faults = [(key, pair.setting_values([key])) for key in odd]
-    return differs("settings", faults, equal=f"{len(pair.left.settings)} settings")
+    return differs("settings", faults, equal=f"{len(pair.run_a.settings)} settings")
 
 
 def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: Mapping[str, Any]) -> Check:
@@ -145,25 +154,23 @@ def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: Mapping[str, Any]
     faults: list[Fault] = []
     for trace in pair.traces:
         resolved = flat(arms[trace.arm].resolved)
-        stated = arms[trace.arm].declared
+        declared_keys = arms[trace.arm].declared
         for key in differing(trace.settings, resolved):
             values = (
                 f"{format_value(trace.settings.get(key))}, declared"
                 f" {format_value(resolved.get(key))}"
             )
             faults.append((f"{trace.arm}: {key}", f"{trace.id} ran with {key} = {values}"))
-        if sorted(trace.declared) != sorted(stated):
-            keys = f"declares {join_names(trace.declared)}, study.json {join_names(stated)}"
+        if sorted(trace.declared) != sorted(declared_keys):
+            keys = f"declares {join_names(trace.declared)}, study.json {join_names(declared_keys)}"
             faults.append((f"{trace.arm}: declared keys", f"{trace.id} {keys}"))
         measured = {
             key.removeprefix(BANDS): v for key, v in trace.facts.items() if key.startswith(BANDS)
         }
-        odd = [
-            key
-            for recorded in (trace.bands, measured)
-            if recorded and bands
-            for key in differing(recorded, bands)
-        ]
+        odd = []
+        for recorded in (trace.bands, measured):
+            if recorded and bands:
+                odd += differing(recorded, bands)
         for key in dict.fromkeys(odd):
             sentence = f"{trace.id} counts would_clip_* at another range of {key}"
             faults.append((f"{trace.arm}: reference_bands.{key}", sentence))
@@ -176,23 +183,27 @@ def facts(
     """Compare the workers' facts under `keys`; a declared setting in `excused` explains a
     difference.
     """
-    left, right = (
-        {
-            key: v
-            for key, v in trace.facts.items()
-            if under(key, keys) and (null_is_a_value or v is not None)
+
+    def chosen(trace: Trace) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in trace.facts.items()
+            if under(key, keys) and (null_is_a_value or value is not None)
         }
-        for trace in pair.traces
-    )
-    if not left or not right:
-        return pair.missing_records(name, bool(left), bool(right))
-    odd = differing(left, right)
+
+    facts_a = chosen(pair.run_a)
+    facts_b = chosen(pair.run_b)
+    if not facts_a or not facts_b:
+        return pair.missing_records(name, bool(facts_a), bool(facts_b))
+    odd = differing(facts_a, facts_b)
     short = {key: key.removeprefix("packages.").removeprefix("flags.") for key in odd}
     faults = [
-        (short[key], f"{short[key]}: {pair.describe_values(left.get(key), right.get(key))}")
+        (short[key], f"{short[key]}: {pair.describe_values(facts_a.get(key), facts_b.get(key))}")
         for key in odd
     ]
-    equal = ", ".join(_fact(key, value, len(left) == 1) for key, value in sorted(left.items()))
+    equal = ", ".join(
+        _fact(key, value, len(facts_a) == 1) for key, value in sorted(facts_a.items())
+    )
     return differs(name, faults, pair.declared_under(*excused), equal=equal)
 
 
@@ -201,8 +212,8 @@ def weights(pair: RunPair) -> Check:
 
     Only a worker that began its run at step 0 knows them.
     """
-    if not (pair.left.at_step_0 and pair.right.at_step_0):
-        return pair.missing_records("weights", pair.left.at_step_0, pair.right.at_step_0)
+    if not (pair.run_a.at_step_0 and pair.run_b.at_step_0):
+        return pair.missing_records("weights", pair.run_a.at_step_0, pair.run_b.at_step_0)
     # Compare critics only where both runs have one: whether a run has one is a setting, which has
     # its check.
     critics = ["critic"] if all("critic" in trace.facts for trace in pair.traces) else []
@@ -211,7 +222,8 @@ def weights(pair: RunPair) -> Check:
 
 def remaining_facts(pair: RunPair) -> Check:
     """All facts without a separate check, so that every recorded fact is compared."""
-    keys = {key for trace in pair.traces for key in trace.facts if not under(key, COVERED)}
+    every_key = pair.run_a.facts.keys() | pair.run_b.facts.keys()
+    keys = [key for key in every_key if not under(key, COVERED)]
     if not keys:
         return Check("other facts", Match.EQUAL, "none recorded by either")
     return facts(
@@ -235,13 +247,15 @@ def restarts(pair: RunPair) -> Check:
     ]
     if not all(recorded):
         return pair.missing_records("restarts", *map(bool, recorded))
-    for trace, ((first_step, first), *later) in zip(pair.traces, recorded, strict=True):
+    for trace, ((first_step, first_facts), *later) in zip(pair.traces, recorded, strict=True):
         for step, resumed in later:
-            odd = [key for key in differing(first, resumed) if not under(key, [ORIGIN])]
+            odd = [key for key in differing(first_facts, resumed) if not under(key, [ORIGIN])]
             if step != first_step:  # these digests are of the weights at the checkpoint
                 odd = [key for key in odd if key not in ("weights", "critic", "start")]
             for key in odd:
-                values = f"{format_value(resumed.get(key))}, before {format_value(first.get(key))}"
+                values = (
+                    f"{format_value(resumed.get(key))}, before {format_value(first_facts.get(key))}"
+                )
                 faults.append(
                     (
                         f"{trace.arm}: {key}",
@@ -255,10 +269,11 @@ def restarts(pair: RunPair) -> Check:
 
 def grader(pair: RunPair) -> Check:
     """Name and version of the reward function: by the task, and by every stored training answer."""
-    left, right = (
-        trace.graders(ROLLOUT) | {trace.facts.get("grader")} - {None} for trace in pair.traces
-    )
-    return pair.same_graders("grader", left, right)
+
+    def graders(trace: Trace) -> set[Any]:
+        return trace.graders(ROLLOUT) | {trace.facts.get("grader")} - {None}
+
+    return pair.same_graders("grader", graders(pair.run_a), graders(pair.run_b))
 
 
 def _fact(key: str, value: Any, alone: bool) -> str:
@@ -271,11 +286,11 @@ def _fact(key: str, value: Any, alone: bool) -> str:
 
 def prompts(pair: RunPair) -> Check:
     """The prompt ids of every common step, and the stored texts of the prompts."""
-    left = pair.left.prompts
-    right = pair.right.prompts
-    count, parted = left.compare(right)
+    prompts_a = pair.run_a.prompts
+    prompts_b = pair.run_b.prompts
+    count, parted = prompts_a.compare(prompts_b)
     if not count:
-        return pair.missing_records("prompts", bool(left.steps), bool(right.steps))
+        return pair.missing_records("prompts", bool(prompts_a.steps), bool(prompts_b.steps))
     if parted is not None:
         detail = f"the streams of prompts part at step {parted}"
         return differs(
@@ -283,7 +298,7 @@ def prompts(pair: RunPair) -> Check:
             [(f"step {parted}", detail)],
             pair.declared_under("rollout.prompts_per_step", "task"),
         )
-    common = sorted(pair.left.answers.keys() & pair.right.answers.keys())
+    common = sorted(pair.run_a.answers.keys() & pair.run_b.answers.keys())
     stored = [step for bench, step in common if bench == ROLLOUT and not _varying(pair)]
     step = next((step for step in stored if not _same_items(pair, ROLLOUT, step)), None)
     if step is not None:
@@ -302,37 +317,42 @@ def _varying(pair: RunPair) -> bool:
 
 def first_digest(pair: RunPair, name: str, digest: str, title: str) -> Check:
     """Compare a digest of what each run sampled at step 0, bit for bit."""
-    left = pair.left.first.get(digest)
-    right = pair.right.first.get(digest)
-    if left is None or right is None:
-        return pair.missing_records(name, left is not None, right is not None)
-    faults = [("step 0", f"{title}: {pair.describe_values(left, right)}")] if left != right else []
+    digest_a = pair.run_a.first_step.get(digest)
+    digest_b = pair.run_b.first_step.get(digest)
+    if digest_a is None or digest_b is None:
+        return pair.missing_records(name, digest_a is not None, digest_b is not None)
+    faults = []
+    if digest_a != digest_b:
+        faults = [("step 0", f"{title}: {pair.describe_values(digest_a, digest_b)}")]
     reasons = _sampling_differences(pair)
-    rollouts = [trace.first.get("rollout_digest") for trace in pair.traces]
+    rollouts = [trace.first_step.get("rollout_digest") for trace in pair.traces]
     if digest == "logprob_digest" and rollouts[0] == rollouts[1]:
         # The same tokens in batches of another shape, as an engine of several processes makes
         # them, have log-probs that differ in their last bits.
         reasons += pair.declared_under("engine")
-    return differs(name, faults, reasons, equal=f"{title}: {format_value(left)}")
+    return differs(name, faults, reasons, equal=f"{title}: {format_value(digest_a)}")
 
 
 def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
     """Compare numbers of step 0: equal responses have equal grades, lengths and costs."""
-    left = pair.left.first
-    right = pair.right.first
-    names = [key for key in columns if key in left and key in right]
-    if not names or "rollout_digest" not in left or "rollout_digest" not in right:
+    numbers_a = pair.run_a.first_step
+    numbers_b = pair.run_b.first_step
+    names = [key for key in columns if key in numbers_a and key in numbers_b]
+    if not names or "rollout_digest" not in numbers_a or "rollout_digest" not in numbers_b:
         recorded = [
-            any(key in first for key in columns) and "rollout_digest" in first
-            for first in (left, right)
+            any(key in numbers for key in columns) and "rollout_digest" in numbers
+            for numbers in (numbers_a, numbers_b)
         ]
         return pair.missing_records(name, *recorded, otherwise="no number in common")
-    odd = [key for key in names if left[key] != right[key]]
+    odd = [key for key in names if numbers_a[key] != numbers_b[key]]
     faults = [
-        (key, f"{key} at step 0: {pair.describe_values(left[key], right[key])}") for key in odd
+        (key, f"{key} at step 0: {pair.describe_values(numbers_a[key], numbers_b[key])}")
+        for key in odd
     ]
     reasons = (
-        _sampling_differences(pair) if left["rollout_digest"] != right["rollout_digest"] else []
+        _sampling_differences(pair)
+        if numbers_a["rollout_digest"] != numbers_b["rollout_digest"]
+        else []
     )
     if odd == ["flops_total"]:
         reasons += pair.declared_under(*COSTS)
@@ -340,43 +360,51 @@ def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
         # Dropped groups were sampled too, but the lengths are of the groups that train.
         reasons += pair.declared_under("rollout.dynamic_sampling")
     return differs(
-        name, faults, reasons, equal=", ".join(f"{key} {format_value(left[key])}" for key in names)
+        name,
+        faults,
+        reasons,
+        equal=", ".join(f"{key} {format_value(numbers_a[key])}" for key in names),
     )
 
 
 def compute(pair: RunPair) -> Check:
     """Prompts and updates in all, which must be equal.
 
-    Tokens and FLOPs are only shown: answers may grow longer.
+    Tokens and FLOPs are shown and not compared: answers may grow longer.
     """
-    name = "compute"
-    left = pair.left.spent
-    right = pair.right.spent
+    name = "prompts and updates"
+    spent_a = pair.run_a.spent
+    spent_b = pair.run_b.spent
     # With a varying batch the number of groups decides the number of updates, as answer lengths
     # decide tokens.
     planned = [key for key in PLANNED_TOTALS if key != "updates_total" or not _varying(pair)]
     grown = [key for key in (*PLANNED_TOTALS, *LENGTH_TOTALS) if key not in planned]
-    recorded = [set(planned) <= spent.keys() for spent in (left, right)]
-    if not (pair.left.finished and pair.right.finished) and not all(recorded):
+    recorded = [set(planned) <= spent.keys() for spent in (spent_a, spent_b)]
+    if not (pair.run_a.finished and pair.run_b.finished) and not all(recorded):
         return Check(name, Match.UNKNOWN, "counted when both have finished")
     if not all(recorded):
         return pair.missing_records(name, *recorded)
-    odd = [key for key in planned if left[key] != right[key]]
+    odd = [key for key in planned if spent_a[key] != spent_b[key]]
     if odd:
-        faults = [(key, f"{key}: {pair.describe_values(left[key], right[key])}") for key in odd]
+        faults = [
+            (key, f"{key}: {pair.describe_values(spent_a[key], spent_b[key])}") for key in odd
+        ]
         reasons = pair.declared_under("steps", "rollout", "update", "engine")
         # With dynamic sampling the number of replacement groups depends on what the model learned.
-        dropping = any(trace.settings.get("rollout.dynamic_sampling") for trace in pair.traces)
-        return differs(name, faults, reasons or ["rollout.dynamic_sampling"] * dropping)
+        if not reasons:
+            dropping = any(trace.settings.get("rollout.dynamic_sampling") for trace in pair.traces)
+            reasons = ["rollout.dynamic_sampling"] if dropping else []
+        return differs(name, faults, reasons)
     ratios = [
-        f"{key} {right[key] / left[key]:.3f}" for key in grown if left.get(key) and key in right
+        f"{key} {spent_b[key] / spent_a[key]:.3f}"
+        for key in grown
+        if spent_a.get(key) and key in spent_b
     ]
-    growth = f"; {pair.right.arm} / {pair.left.arm}: {', '.join(ratios)}" if ratios else ""
-    return Check(
-        name,
-        Match.EQUAL,
-        f"{', '.join(f'{key} {format_value(left[key])}' for key in planned)}{growth}",
-    )
+    detail = ", ".join(f"{key} {format_value(spent_a[key])}" for key in planned)
+    if ratios:
+        unequal = f"not compared, {pair.run_b.arm} / {pair.run_a.arm}"
+        detail += f"; {unequal}: {', '.join(ratios)}"
+    return Check(name, Match.EQUAL, detail)
 
 
 def first_minibatches(pair: RunPair) -> Check:
@@ -390,18 +418,18 @@ def first_minibatches(pair: RunPair) -> Check:
     faults: list[Fault] = []
     checked = [trace.first_minibatches for trace in pair.traces]
     for trace in pair.traces:
-        if not trace.first_minibatches.known:
-            return pair.missing_records(name, *(check.known > 0 for check in checked))
+        if not trace.first_minibatches.ratios:
+            return pair.missing_records(name, *(check.ratios > 0 for check in checked))
         broken = trace.first_minibatches.broken
         if broken is not None:
             values = ", ".join(f"{key} {format_value(v)}" for key, v in broken[1].items())
             faults.append(
                 (f"{trace.arm}, step {broken[0]}", f"{trace.id} at step {broken[0]}: {values}")
             )
-    known = sum(check.known for check in checked)
+    ratios = sum(check.ratios for check in checked)
     clips = sum(check.clips for check in checked)
-    partly = f"ratio 1 in all {known} of them, clip 0 in the {clips} that count clips"
-    equal = partly if clips < known else f"ratio 1 and clip 0 in all {known} of them"
+    partly = f"ratio 1 in all {ratios} of them, clip 0 in the {clips} that count clips"
+    equal = partly if clips < ratios else f"ratio 1 and clip 0 in all {ratios} of them"
     odd = [trace.arm for trace in pair.traces if trace.first_minibatches.odd]
     sampler = {
         trace.arm for trace in pair.traces if trace.settings.get("update.old_logprobs") == "sampler"
@@ -414,10 +442,12 @@ def benchmark_protocol(pair: RunPair) -> Check:
     """How benchmarks are evaluated: problems, samples, temperature, nucleus, token limit,
     interval.
     """
-    faults = [(key, pair.setting_values([key])) for key in pair.unstated if under(key, ["bench"])]
+    faults = [
+        (key, pair.setting_values([key])) for key in pair.undeclared_keys if under(key, ["bench"])
+    ]
     benches = [
         value
-        for key, value in pair.left.settings.items()
+        for key, value in pair.run_a.settings.items()
         if under(key, ["bench"]) and key.endswith(".name")
     ]
     equal = (
@@ -431,24 +461,29 @@ def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:
     and references.
     """
     name = "benchmark items"
-    left, right = ({key for key in trace.answers if key[0] != ROLLOUT} for trace in pair.traces)
-    if not left or not right:
-        return pair.missing_records(name, bool(left), bool(right))
-    if pair.left.finished and pair.right.finished and left != right:
-        alone = [f"{bench} after step {step}" for bench, step in sorted(left ^ right)]
+    evaluations_a = {key for key in pair.run_a.answers if key[0] != ROLLOUT}
+    evaluations_b = {key for key in pair.run_b.answers if key[0] != ROLLOUT}
+    if not evaluations_a or not evaluations_b:
+        return pair.missing_records(name, bool(evaluations_a), bool(evaluations_b))
+    if pair.run_a.finished and pair.run_b.finished and evaluations_a != evaluations_b:
+        alone = [
+            f"{bench} after step {step}" for bench, step in sorted(evaluations_a ^ evaluations_b)
+        ]
         faults = [(name.replace(" after", ","), f"only one run evaluated {name}") for name in alone]
         return differs(name, faults, pair.declared_under("steps", "bench", "task"))
-    for bench, step in sorted(left & right):
+    for bench, step in sorted(evaluations_a & evaluations_b):
         if not _same_items(pair, bench, step):
             where = (
                 f"{bench} after step {step}: {_first_different_item(evidence, pair, bench, step)}"
             )
             return differs(name, [(f"{bench}, step {step}", where)], pair.declared_under("task"))
-    if not left & right:
+    if not evaluations_a & evaluations_b:
         return Check(name, Match.UNKNOWN, "no evaluation in common")
-    answers = sum(pair.left.answers[key].count for key in left & right)
+    answers = sum(pair.run_a.answers[key].count for key in evaluations_a & evaluations_b)
     return Check(
-        name, Match.EQUAL, f"{len(left & right)} evaluations, {answers} answers, item by item"
+        name,
+        Match.EQUAL,
+        f"{len(evaluations_a & evaluations_b)} evaluations, {answers} answers, item by item",
     )
 
 
@@ -461,38 +496,37 @@ def _first_different_item(evidence: Evidence, pair: RunPair, bench: str, step: i
     for index, (a, b) in enumerate(zip(*lists, strict=False)):
         if a[:2] != b[:2]:
             return (
-                f"question {index} is {a[0]} #{a[1]} in {pair.left.arm}, {b[0]} #{b[1]} in"
-                f" {pair.right.arm}"
+                f"question {index} is {a[0]} #{a[1]} in {pair.run_a.arm}, {b[0]} #{b[1]} in"
+                f" {pair.run_b.arm}"
             )
         if a != b:
-            return (
-                f"question {index}, {a[0]}, has another {'text' if a[2] != b[2] else 'reference'}"
-            )
-    return f"{len(lists[0])} answers in {pair.left.arm}, {len(lists[1])} in {pair.right.arm}"
+            difference = "text" if a[2] != b[2] else "reference"
+            return f"question {index}, {a[0]}, has another {difference}"
+    return f"{len(lists[0])} answers in {pair.run_a.arm}, {len(lists[1])} in {pair.run_b.arm}"
 
 
 def benchmark_grader(pair: RunPair) -> Check:
     """Which grader, in which version, graded the benchmarks' answers."""
-    benches = sorted(
-        {bench for trace in pair.traces for bench, _ in trace.answers if bench != ROLLOUT}
-    )
-    left, right = (
-        {f"{bench} by {grader}" for bench in benches for grader in trace.graders(bench)}
-        for trace in pair.traces
-    )
-    return pair.same_graders("benchmark grader", left, right)
+
+    def graders(trace: Trace) -> set[Any]:
+        by_bench: set[Any] = set()
+        for bench in {bench for bench, _ in trace.answers if bench != ROLLOUT}:
+            by_bench |= {f"{bench} by {grader}" for grader in trace.graders(bench)}
+        return by_bench
+
+    return pair.same_graders("benchmark grader", graders(pair.run_a), graders(pair.run_b))
 
 
 def base_score(pair: RunPair) -> Check:
     """The starting models' scores on the benchmarks, and the texts of their answers."""
     name = "base score"
-    benches = sorted(pair.left.base.keys() & pair.right.base.keys())
+    benches = sorted(pair.run_a.base.keys() & pair.run_b.base.keys())
     if not benches:
-        return pair.missing_records(name, bool(pair.left.base), bool(pair.right.base))
-    left = pair.left.base
-    right = pair.right.base
+        return pair.missing_records(name, bool(pair.run_a.base), bool(pair.run_b.base))
+    base_a = pair.run_a.base
+    base_b = pair.run_b.base
     scores = {
-        bench: f"{bench}: {pair.describe_values(left[bench], right[bench])}" for bench in benches
+        bench: f"{bench}: {pair.describe_values(base_a[bench], base_b[bench])}" for bench in benches
     }
     logged = [
         bench
@@ -505,20 +539,20 @@ def base_score(pair: RunPair) -> Check:
         )
     faults: list[Fault] = []
     for bench in benches:
-        if left[bench] != right[bench]:
+        if base_a[bench] != base_b[bench]:
             faults.append((bench, scores[bench]))
         elif (
-            pair.left.answers[_asked(bench), 0].texts != pair.right.answers[_asked(bench), 0].texts
+            pair.run_a.answers[_asked(bench), 0].texts != pair.run_b.answers[_asked(bench), 0].texts
         ):
             faults.append(
-                (bench, f"{bench}: {format_value(left[bench])} in both, by different answers")
+                (bench, f"{bench}: {format_value(base_a[bench])} in both, by different answers")
             )
     reasons = pair.declared_under(*STARTING, "rollout.sampler", "rollout.dtype")
     return differs(
         name,
         faults,
         reasons,
-        equal=", ".join(f"{bench} {format_value(left[bench])}" for bench in benches),
+        equal=", ".join(f"{bench} {format_value(base_a[bench])}" for bench in benches),
     )
 
 
@@ -536,10 +570,11 @@ def _sampling_differences(pair: RunPair) -> list[str]:
     Staleness does not explain it: the starting weights sample the first rollouts, whatever the
     staleness.
     """
-    sampling = [key for key in pair.declared_under(*SAMPLING) if key != "rollout.staleness"]
-    uncoupled = any(trace.settings.get("rollout.coupled") is False for trace in pair.traces)
-    return [*sampling, *(["rollout.coupled = false"] if uncoupled else [])]
+    reasons = [key for key in pair.declared_under(*SAMPLING) if key != "rollout.staleness"]
+    if any(trace.settings.get("rollout.coupled") is False for trace in pair.traces):
+        reasons.append("rollout.coupled = false")
+    return reasons
 
 
 def _same_items(pair: RunPair, bench: str, step: int) -> bool:
-    return pair.left.answers[bench, step].items == pair.right.answers[bench, step].items
+    return pair.run_a.answers[bench, step].items == pair.run_b.answers[bench, step].items

@@ -51,25 +51,25 @@ Answers = tuple[dict[Any, tuple[Any, ...]], dict[Any, tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference of two runs. `left` and `right` are the two values as text; `declared`: an arm
-    states it.
+    """One difference of two runs. `value_a` and `value_b` are the two values as text; `declared`:
+    an arm states it.
 
     `later` holds, on the first difference only, the first difference of every later kind.
     """
 
     kind: str
     where: str
-    left: str
-    right: str
+    value_a: str
+    value_b: str
     context: tuple[str, ...] = ()
     declared: bool = False
     later: tuple["Difference", ...] = ()
 
     def lines(self) -> list[str]:
         """The difference for a terminal, with its context."""
-        stated = " (declared)" if self.declared else ""
+        suffix = " (declared)" if self.declared else ""
         return [
-            f"{self.kind}: {self.where}: {self.left} | {self.right}{stated}",
+            f"{self.kind}: {self.where}: {self.value_a} | {self.value_b}{suffix}",
             *(f"    {x}" for x in self.context),
         ]
 
@@ -78,8 +78,8 @@ class Difference:
         out = {
             "kind": self.kind,
             "where": self.where,
-            "one": self.left,
-            "other": self.right,
+            "one": self.value_a,
+            "other": self.value_b,
             "declared": self.declared,
         }
         return {
@@ -94,75 +94,85 @@ def first_difference(evidence: Evidence, run_a: str, run_b: str) -> Difference |
     recorded agree.
     """
     studies = dict.fromkeys(run.partition("/")[0] for run in (run_a, run_b))
-    known = {trace.id: trace for study in studies for trace in traces(evidence, study)}
-    left = _trace(evidence, run_a, known)
-    right = _trace(evidence, run_b, known)
-    first = {row[:4]: row[4:] for row in read_questions(evidence, left.id)}
-    second = {row[:4]: row[4:] for row in read_questions(evidence, right.id)}
-    answers: Answers = first, second
+    by_id: dict[str, Trace] = {}
+    for study in studies:
+        by_id |= {trace.id: trace for trace in traces(evidence, study)}
+    trace_a = _trace(evidence, run_a, by_id)
+    trace_b = _trace(evidence, run_b, by_id)
+    answers_a = {row[:4]: row[4:] for row in read_questions(evidence, trace_a.id)}
+    answers_b = {row[:4]: row[4:] for row in read_questions(evidence, trace_b.id)}
+    answers: Answers = answers_a, answers_b
     recorded = [
         *_first_answer(answers),
-        *_first_prompt(left, right, answers),
-        *_first_step(evidence, left, right, answers),
-        *_first_update(evidence, left, right),
+        *_first_prompt(trace_a, trace_b, answers),
+        *_first_step(evidence, trace_a, trace_b, answers),
+        *_first_update(evidence, trace_a, trace_b),
     ]
     by_time = (difference for _, difference in sorted(recorded, key=lambda entry: entry[0]))
-    differences = [*_settings(left, right), *_facts(left, right), *by_time]
+    differences = [*_settings(trace_a, trace_b), *_facts(trace_a, trace_b), *by_time]
     return replace(differences[0], later=tuple(differences[1:])) if differences else None
 
 
 def _trace(evidence: Evidence, run: str, traces: Mapping[str, Trace]) -> Trace:
     study = run.partition("/")[0]
-    known = [str(name) for name in evidence.runs(study)["run_id"]]
-    if run not in known:
-        raise LabError(f"no run '{run}'{nearest(run, known)}; {study} has {', '.join(known)}")
+    ids = [str(name) for name in evidence.runs(study)["run_id"]]
+    if run not in ids:
+        raise LabError(f"no run '{run}'{nearest(run, ids)}; {study} has {', '.join(ids)}")
     if run not in traces:
         raise LabError(f"{run} has not begun: there is nothing to compare yet")
     return traces[run]
 
 
-def _settings(left: Trace, right: Trace) -> Iterator[Difference]:
-    if left.seed != right.seed:
-        yield Difference("setting", "seed", str(left.seed), str(right.seed))
-    keys = differing(left.settings, right.settings)
-    stated = declared(keys, (*left.declared, *right.declared), left.settings, right.settings)
+def _settings(trace_a: Trace, trace_b: Trace) -> Iterator[Difference]:
+    if trace_a.seed != trace_b.seed:
+        yield Difference("setting", "seed", str(trace_a.seed), str(trace_b.seed))
+    keys = differing(trace_a.settings, trace_b.settings)
+    declared_keys = declared(
+        keys, (*trace_a.declared, *trace_b.declared), trace_a.settings, trace_b.settings
+    )
     # Undeclared differences come first: they are the likelier surprise.
-    for key in sorted(keys, key=lambda key: (key in stated, key)):
-        values = format_value(left.settings.get(key)), format_value(right.settings.get(key))
-        yield Difference("setting", key, *values, declared=key in stated)
+    for key in sorted(keys, key=lambda key: (key in declared_keys, key)):
+        values = format_value(trace_a.settings.get(key)), format_value(trace_b.settings.get(key))
+        yield Difference("setting", key, *values, declared=key in declared_keys)
 
 
-def _facts(left: Trace, right: Trace) -> Iterator[Difference]:
-    if not left.facts or not right.facts:
+def _facts(trace_a: Trace, trace_b: Trace) -> Iterator[Difference]:
+    if not trace_a.facts or not trace_b.facts:
         return
-    keys = differing(left.facts, right.facts)
-    known = left.at_step_0 and right.at_step_0
+    keys = differing(trace_a.facts, trace_b.facts)
+    starting = trace_a.at_step_0 and trace_b.at_step_0
     for kind, names in CAUSES.items():
         for key in keys:
-            if under(key, names) and (key != "weights" or known):
+            if under(key, names) and (key != "weights" or starting):
                 yield Difference(
-                    kind, key, format_value(left.facts.get(key)), format_value(right.facts.get(key))
+                    kind,
+                    key,
+                    format_value(trace_a.facts.get(key)),
+                    format_value(trace_b.facts.get(key)),
                 )
 
 
 def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
-    first, second = answers
-    common = [key for key in first if key in second and key[0] != ROLLOUT]
+    answers_a, answers_b = answers
+    common = [key for key in answers_a if key in answers_b and key[0] != ROLLOUT]
     for key in sorted(
         common, key=lambda key: key[1]
     ):  # a stable sort keeps the sampling order within a step
-        if first[key] != second[key]:
+        if answers_a[key] != answers_b[key]:
             bench, step, problem, sample = key
             where = f"{bench} after {step} steps, {problem} #{sample}"
             columns = zip(
-                ("prompt", "reference", "grader", "text"), first[key], second[key], strict=True
+                ("prompt", "reference", "grader", "text"),
+                answers_a[key],
+                answers_b[key],
+                strict=True,
             )
             column, a, b = next((column, a, b) for column, a, b in columns if a != b)
             if column == "text":
                 yield (
                     (step, 0),
                     Difference(
-                        "answer", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",)
+                        "answer", where, *_excerpts(a, b), context=(f"asked: {answers_a[key][0]}",)
                     ),
                 )
             else:
@@ -171,9 +181,9 @@ def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
 
 
 def _first_prompt(
-    left: Trace, right: Trace, answers: Answers
+    trace_a: Trace, trace_b: Trace, answers: Answers
 ) -> Iterator[tuple[Moment, Difference]]:
-    step = left.prompts.compare(right.prompts)[1]
+    step = trace_a.prompts.compare(trace_b.prompts)[1]
     if step is None:
         return
     stored = [
@@ -183,7 +193,10 @@ def _first_prompt(
     if problems is not None:
         yield (step, 1), Difference("prompt", f"step {step}", *problems)
     else:
-        values = format_value(left.prompts.digests[step]), format_value(right.prompts.digests[step])
+        values = (
+            format_value(trace_a.prompts.digests[step]),
+            format_value(trace_b.prompts.digests[step]),
+        )
         note = (
             "the problems that differ are not among those kept; [record] rollouts = 1.0 keeps all"
         )
@@ -198,19 +211,20 @@ STEP_COLUMNS = (
 
 
 def _first_step(
-    evidence: Evidence, left: Trace, right: Trace, answers: Answers
+    evidence: Evidence, trace_a: Trace, trace_b: Trace, answers: Answers
 ) -> Iterator[tuple[Moment, Difference]]:
     names = [name for _, name, _ in STEP_COLUMNS]
     tables = [
-        read_steps(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)
+        read_steps(evidence, run.id.partition("/")[0], names, run=run.id)
+        for run in (trace_a, trace_b)
     ]
-    both = tables[0].merge(tables[1], on="step", suffixes=("_one", "_other"))
-    whole = all(run.settings.get("record.rollouts") == 1 for run in (left, right))
+    merged = tables[0].merge(tables[1], on="step", suffixes=("_one", "_other"))
+    complete = all(run.settings.get("record.rollouts") == 1 for run in (trace_a, trace_b))
     for kind, name, place in STEP_COLUMNS:
         columns = (
-            both["step"].tolist(),
-            both[f"{name}_one"].tolist(),
-            both[f"{name}_other"].tolist(),
+            merged["step"].tolist(),
+            merged[f"{name}_one"].tolist(),
+            merged[f"{name}_other"].tolist(),
         )
         parted = next(
             ((step, a, b) for step, a, b in zip(*columns, strict=True) if _differ(a, b)), None
@@ -218,7 +232,7 @@ def _first_step(
         if parted is not None:
             step, a, b = parted
             if kind == "rollout":
-                yield (step, place), _rollout(step, answers, a, b, whole)
+                yield (step, place), _rollout(step, answers, a, b, complete)
             else:
                 yield (
                     (step, place),
@@ -226,20 +240,20 @@ def _first_step(
                 )
 
 
-def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Difference:
+def _rollout(step: int, answers: Answers, a: str, b: str, complete: bool) -> Difference:
     """The first stored response that differs, as an excerpt.
 
     `whole`: all responses that train were stored.
     """
-    first, second = answers
-    stored = [key for key in first if key[:2] == (ROLLOUT, step) and key in second]
+    answers_a, answers_b = answers
+    stored = [key for key in answers_a if key[:2] == (ROLLOUT, step) and key in answers_b]
     for key in stored:
-        a = first[key][3]
-        b = second[key][3]
+        a = answers_a[key][3]
+        b = answers_b[key][3]
         if a != b:
             where = f"step {step}, response {key[3]} to problem '{key[2]}'"
             return Difference(
-                "rollout", where, *_excerpts(a, b), context=(f"asked: {first[key][0]}",)
+                "rollout", where, *_excerpts(a, b), context=(f"asked: {answers_a[key][0]}",)
             )
     note = (
         f"the {len(stored)} responses kept of this step agree"
@@ -248,7 +262,7 @@ def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Differ
     )
     note += (
         "; what a step does not train on never is"
-        if whole
+        if complete
         else "; [record] rollouts = 1.0 keeps all"
     )
     return Difference(
@@ -257,18 +271,19 @@ def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Differ
 
 
 def _first_update(
-    evidence: Evidence, left: Trace, right: Trace
+    evidence: Evidence, trace_a: Trace, trace_b: Trace
 ) -> Iterator[tuple[Moment, Difference]]:
     keys = ("step", "minibatch")
     names = [f.name for f in fields(UpdateRecord) if f.name not in keys and not is_time(f.name)]
     tables = [
-        read_updates(evidence, run.id.partition("/")[0], names, run=run.id) for run in (left, right)
+        read_updates(evidence, run.id.partition("/")[0], names, run=run.id)
+        for run in (trace_a, trace_b)
     ]
-    both = tables[0].merge(tables[1], on=list(keys), suffixes=("_one", "_other"))
+    merged = tables[0].merge(tables[1], on=list(keys), suffixes=("_one", "_other"))
     # Equal settings give equal bits. Two ratio rules that agree at ratio 1 give equal values up to
     # rounding.
-    rounding = ROUNDING if differing(left.settings, right.settings) else 0.0
-    for row in both.to_dict("records"):
+    rounding = ROUNDING if differing(trace_a.settings, trace_b.settings) else 0.0
+    for row in merged.to_dict("records"):
         odd = [
             name for name in names if _differ(row[f"{name}_one"], row[f"{name}_other"], rounding)
         ]
@@ -281,11 +296,11 @@ def _first_update(
                 _cut(format_value(row[f"{name}_other"])),
             )
             such = ", such as" if len(odd) > 6 else ":"
-            more = (
+            remark = (
                 f"and {len(odd) - 1} more column{'s' * (len(odd) > 2)}{such}"
                 f" {', '.join(islice(odd, 1, 6))}"
             )
-            note = (more,) if odd[1:] else ()
+            note = (remark,) if odd[1:] else ()
             yield (
                 (step, 5),
                 Difference(
@@ -307,19 +322,22 @@ def _differ(a: Any, b: Any, rounding: float = 0.0) -> bool:
 
 def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
     """Two texts around their first different character, which has a mark."""
-    first = a or ""
-    second = b or ""
+    text_a = a or ""
+    text_b = b or ""
     shared = next(
-        (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y),
-        min(len(first), len(second)),
+        (i for i, (x, y) in enumerate(zip(text_a, text_b, strict=False)) if x != y),
+        min(len(text_a), len(text_b)),
     )
     begin = max(0, shared - AROUND)
-    lead = ("…" if begin else "") + first[begin:shared]
-    ends = [
-        text[shared : shared + AROUND] + ("…" if len(text) > shared + AROUND else "")
-        for text in (first, second)
-    ]
-    return f"{lead}{MARK}{ends[0]}", f"{lead}{MARK}{ends[1]}"
+    lead = text_a[begin:shared]
+    if begin:
+        lead = f"…{lead}"
+
+    def excerpt(text: str) -> str:
+        end = text[shared : shared + AROUND]
+        return f"{lead}{MARK}{end}…" if len(text) > shared + AROUND else f"{lead}{MARK}{end}"
+
+    return excerpt(text_a), excerpt(text_b)
 
 
 def _cut(text: str) -> str:
@@ -333,7 +351,8 @@ def lines(difference: Difference | None, run_a: str, run_b: str) -> list[str]:
     out = [f"{run_a} and {run_b} part here:", *(f"  {line}" for line in difference.lines())]
     if difference.later:
         out.append("and after that:")
-        out += [f"  {line}" for later in difference.later for line in later.lines()]
+        for later in difference.later:
+            out += [f"  {line}" for line in later.lines()]
     if any(MARK in line for line in out):
         out.append(f"{MARK} marks the first character in which two texts differ")
     return out

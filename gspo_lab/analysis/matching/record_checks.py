@@ -41,14 +41,15 @@ def checks(pair: RunPair, by_run: Mapping[str, RecordFaults]) -> tuple[Check, ..
 
 
 def _check(pair: RunPair, name: str, by_run: Mapping[str, RecordFaults]) -> Check:
-    checked = [(trace, by_run[trace.id].get(name)) for trace in pair.traces]
-    faults = [
-        (f"{trace.arm}: {part}", f"{trace.id}: {text}")
-        for trace, odd in checked
-        for part, text in odd or ()
-    ]
-    if not faults and any(odd is None for _, odd in checked):
-        return pair.missing_records(name, *(odd is not None for _, odd in checked))
+    faults: list[Fault] = []
+    recorded = []
+    for trace in pair.traces:
+        run_faults = by_run[trace.id].get(name)
+        recorded.append(run_faults is not None)
+        for part, text in run_faults or ():
+            faults.append((f"{trace.arm}: {part}", f"{trace.id}: {text}"))
+    if not faults and not all(recorded):
+        return pair.missing_records(name, *recorded)
     return differs(name, faults, equal=MEANINGS[name])
 
 
@@ -58,7 +59,7 @@ def record_faults(
     """Per run id the faults of its record, given the study's declaration and its arm's other
     runs.
     """
-    known = {declared.content_digest: declared.locked()} | {
+    declarations = {declared.content_digest: declared.locked()} | {
         digest(locked): locked for locked in declared.superseded
     }
     twins = [*_copies(traces), *_twins(traces, read_equal_norms(evidence, declared.name))]
@@ -67,7 +68,8 @@ def record_faults(
         for (bench, _), answers in trace.answers.items():
             most[bench] = max(most.get(bench, 0), answers.problems)
     return {
-        trace.id: _run_faults(evidence, declared, trace, known, twins, most) for trace in traces
+        trace.id: _run_faults(evidence, declared, trace, declarations, twins, most)
+        for trace in traces
     }
 
 
@@ -75,21 +77,21 @@ def _run_faults(
     evidence: Evidence,
     declared: Declaration,
     trace: Trace,
-    known: Mapping[str | None, Mapping[str, Any]],
+    declarations: Mapping[str | None, Mapping[str, Any]],
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
 ) -> RecordFaults:
     settings = trace.parsed
     copied = [
-        ("seed", f"it sampled or learned what {first.id} did")
-        for first, copy in twins
+        ("seed", f"it sampled or learned what {original.id} did")
+        for original, copy in twins
         if copy is trace
     ]
-    named = any(start.run is not None for start in trace.starts)
+    identified = any(start.run is not None for start in trace.starts)
     out: dict[str, tuple[Fault, ...]] = {}
-    if not named and trace.declaration is None and trace.seal is None:
+    if not identified and trace.declaration is None and trace.seal is None:
         return {"identity": tuple(copied)} if copied else out
-    out["identity"] = (*_identity(declared, trace, known), *copied)
+    out["identity"] = (*_identity(declared, trace, declarations), *copied)
     if settings is not None and settings.engine.name == NATIVE and trace.finished:
         out["plan"] = tuple(_plan(evidence, trace, settings, most))
     if trace.finished:
@@ -98,7 +100,7 @@ def _run_faults(
 
 
 def _identity(
-    declared: Declaration, trace: Trace, known: Mapping[str | None, Mapping[str, Any]]
+    declared: Declaration, trace: Trace, declarations: Mapping[str | None, Mapping[str, Any]]
 ) -> Iterator[Fault]:
     name = trace.id.partition("/")[2]
     for start in trace.starts:
@@ -108,8 +110,8 @@ def _identity(
             continue
         if start.run.partition("/")[2] != name:
             yield "run", f"its journal is that of {start.run}"
-        before = known.get(start.declaration)
-        if before is None:
+        locked = declarations.get(start.declaration)
+        if locked is None:
             yield (
                 "declaration",
                 (
@@ -118,24 +120,23 @@ def _identity(
                 ),
             )
         else:
-            yield from _declaration_changes(declared, trace, before)
-            if trace.seed not in before["seeds"]:
+            yield from _declaration_changes(declared, trace, locked)
+            if trace.seed not in locked["seeds"]:
                 yield "declaration", f"seed {trace.seed} was not declared when it began"
 
 
 def _declaration_changes(
-    declared: Declaration, trace: Trace, before: Mapping[str, Any]
+    declared: Declaration, trace: Trace, locked: Mapping[str, Any]
 ) -> Iterator[Fault]:
     """How the present declaration differs from the one under which a run was made."""
     try:
-        rule = flat(VerdictTable.model_validate(before["verdict"]).model_dump(mode="json"))
-        now = flat(declared.verdict.model_dump(mode="json"))
-        for key in differing(rule, now):
-            values = (
-                f"was {format_value(rule.get(key))} when it began, now {format_value(now.get(key))}"
-            )
+        rule = flat(VerdictTable.model_validate(locked["verdict"]).model_dump(mode="json"))
+        present = flat(declared.verdict.model_dump(mode="json"))
+        for key in differing(rule, present):
+            former = f"was {format_value(rule.get(key))} when it began"
+            values = f"{former}, now {format_value(present.get(key))}"
             yield f"verdict.{key}", f"verdict.{key} {values}"
-        arm = parse_settings(before["arms"][trace.arm]["settings"])[1]
+        arm = parse_settings(locked["arms"][trace.arm]["settings"])[1]
     except (KeyError, TypeError, ValidationError):
         yield "declaration", "the declaration under which it was made does not hold its arm"
         return
@@ -147,14 +148,14 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
     """Runs of one arm and different seeds that sampled identical tokens in step 0: a run, and its
     likely copy.
     """
-    first: dict[tuple[Any, ...], Trace] = {}
+    originals: dict[tuple[Any, ...], Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.seed):
-        tokens = trace.first.get("rollout_digest")
-        logprobs = trace.first.get("logprob_digest")
+        tokens = trace.first_step.get("rollout_digest")
+        logprobs = trace.first_step.get("logprob_digest")
         if tokens is not None and logprobs is not None:
-            known = first.setdefault((trace.arm, tokens, logprobs), trace)
-            if known.seed != trace.seed:
-                yield known, trace
+            original = originals.setdefault((trace.arm, tokens, logprobs), trace)
+            if original.seed != trace.seed:
+                yield original, trace
 
 
 def _twins(
@@ -165,14 +166,18 @@ def _twins(
     `alike` has per step and norm the ids of the runs that share it. Imported runs are left out:
     their logs may round norms, or hold norms after clipping.
     """
-    known = {trace.id: trace for trace in traces if trace.recorder is None}
+    by_id = {trace.id: trace for trace in traces if trace.recorder is None}
     counts: Counter[tuple[str, str]] = Counter()
     for ids in alike:
-        runs = sorted((known[run] for run in ids if run in known), key=lambda trace: trace.seed)
+        runs = sorted((by_id[run] for run in ids if run in by_id), key=lambda trace: trace.seed)
         counts.update(
-            (first.id, copy.id) for first, copy in combinations(runs, 2) if first.arm == copy.arm
+            (original.id, copy.id)
+            for original, copy in combinations(runs, 2)
+            if original.arm == copy.arm
         )
-    yield from ((known[first], known[copy]) for (first, copy), steps in counts.items() if steps > 1)
+    yield from (
+        (by_id[original], by_id[copy]) for (original, copy), steps in counts.items() if steps > 1
+    )
 
 
 def _plan(

@@ -40,19 +40,19 @@ class Check:
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs of one seed, and the settings in which they differ: declared (`stated`) and
+    """Two runs of one seed, and the settings in which they differ: declared (`declared_keys`) and
     undeclared ones.
     """
 
-    left: Trace
-    right: Trace
-    stated: tuple[str, ...]
-    unstated: tuple[str, ...]
+    run_a: Trace
+    run_b: Trace
+    declared_keys: tuple[str, ...]
+    undeclared_keys: tuple[str, ...]
 
     @property
     def traces(self) -> tuple[Trace, Trace]:
         """Both runs."""
-        return self.left, self.right
+        return self.run_a, self.run_b
 
     @property
     def imported(self) -> bool:
@@ -61,49 +61,52 @@ class RunPair:
 
     def declared_under(self, *names: str) -> list[str]:
         """The declared differences in one of the tables or keys `names`."""
-        return [key for key in self.stated if under(key, names)]
+        return [key for key in self.declared_keys if under(key, names)]
 
     def setting_values(self, keys: Iterable[str]) -> str:
         """Settings of both runs as text."""
         unknown = ABSENT if self.imported else None
-        left = self.left.settings
-        right = self.right.settings
-        pairs = ((key, left.get(key, unknown), right.get(key, unknown)) for key in keys)
+        settings_a = self.run_a.settings
+        settings_b = self.run_b.settings
+        pairs = ((key, settings_a.get(key, unknown), settings_b.get(key, unknown)) for key in keys)
         return "; ".join(f"{key}: {self.describe_values(a, b)}" for key, a, b in pairs)
 
-    def describe_values(self, left: Any, right: Any) -> str:
+    def describe_values(self, value_a: Any, value_b: Any) -> str:
         """Two values with the arms that they belong to."""
-        return f"{format_value(left)} in {self.left.arm}, {format_value(right)} in {self.right.arm}"
+        text_a = f"{format_value(value_a)} in {self.run_a.arm}"
+        return f"{text_a}, {format_value(value_b)} in {self.run_b.arm}"
 
     def missing_records(self, name: str, *recorded: bool, otherwise: str = "") -> Check:
         """A check that cannot be made, because a run recorded nothing (`recorded` per run), or as
         `otherwise` says.
         """
         arms = [trace.arm for trace, has in zip(self.traces, recorded, strict=True) if not has]
-        return Check(
-            name, Match.UNKNOWN, f"nothing recorded by {' and '.join(arms)}" if arms else otherwise
-        )
+        if arms:
+            otherwise = f"nothing recorded by {' and '.join(arms)}"
+        return Check(name, Match.UNKNOWN, otherwise)
 
-    def same_graders(self, name: str, left: set[Any], right: set[Any]) -> Check:
+    def same_graders(self, name: str, graders_a: set[Any], graders_b: set[Any]) -> Check:
         """Compare names and versions of graders. No declared setting excuses a different grader."""
-        if not left or not right:
-            return self.missing_records(name, bool(left), bool(right))
-        if left == right:
-            return Check(name, Match.EQUAL, join_names(sorted(left)))
-        detail = self.describe_values(join_names(sorted(left)), join_names(sorted(right)))
-        return Check(name, Match.UNDECLARED, detail, tuple(sorted(left ^ right)))
+        if not graders_a or not graders_b:
+            return self.missing_records(name, bool(graders_a), bool(graders_b))
+        if graders_a == graders_b:
+            return Check(name, Match.EQUAL, join_names(sorted(graders_a)))
+        detail = self.describe_values(join_names(sorted(graders_a)), join_names(sorted(graders_b)))
+        return Check(name, Match.UNDECLARED, detail, tuple(sorted(graders_a ^ graders_b)))
 
 
 OWN_RECORD = "own record"
 """The name of the check that only imported runs have."""
 
 
-def run_pair(left: Trace, right: Trace, arms: Mapping[str, Arm]) -> RunPair:
+def run_pair(run_a: Trace, run_b: Trace, arms: Mapping[str, Arm]) -> RunPair:
     """Two traces, with their declared and undeclared differences of settings."""
-    keys = differing(left.settings, right.settings)
-    allowed = chain.from_iterable(arms[trace.arm].declared for trace in (left, right))
-    stated = declared(keys, allowed, left.settings, right.settings)
-    return RunPair(left, right, tuple(stated), tuple(key for key in keys if key not in stated))
+    keys = differing(run_a.settings, run_b.settings)
+    allowed = chain.from_iterable(arms[trace.arm].declared for trace in (run_a, run_b))
+    declared_keys = declared(keys, allowed, run_a.settings, run_b.settings)
+    return RunPair(
+        run_a, run_b, tuple(declared_keys), tuple(key for key in keys if key not in declared_keys)
+    )
 
 
 def differs(
@@ -121,39 +124,45 @@ def differs(
     if not faults:
         return Check(name, Match.EQUAL, equal)
     detail = first_few([sentence for _, sentence in faults], "; ", limit)
-    parts = tuple(dict.fromkeys(part for part, _ in faults))
+    differing = tuple(dict.fromkeys(part for part, _ in faults))
     keys = list(dict.fromkeys(reasons))
     if keys:
-        return Check(name, Match.DECLARED, f"{detail} (declared: {join_names(keys)})", parts)
-    return Check(name, Match.UNDECLARED, detail, parts)
+        return Check(name, Match.DECLARED, f"{detail} (declared: {join_names(keys)})", differing)
+    return Check(name, Match.UNDECLARED, detail, differing)
 
 
 def first_few(texts: Sequence[str], separator: str, limit: int | None) -> str:
     """The first `limit` texts, and how many more there are: a study may have a thousand runs."""
     hidden = len(texts) - limit if limit is not None else 0
-    return separator.join([*texts[:limit], *([f"and {hidden} more"] if hidden > 0 else [])])
+    few = list(texts[:limit])
+    if hidden > 0:
+        few.append(f"and {hidden} more")
+    return separator.join(few)
 
 
 def declared(
-    keys: Iterable[str], allowed: Iterable[str], left: Mapping[str, Any], right: Mapping[str, Any]
+    keys: Iterable[str],
+    allowed: Iterable[str],
+    settings_a: Mapping[str, Any],
+    settings_b: Mapping[str, Any],
 ) -> list[str]:
     """Those of `keys` that `allowed` names, by the key or by its table.
 
     `left` and `right` are flat settings.
     """
-    named = set(allowed)
-    if "calibrated" in (left.get("objective.clip"), right.get("objective.clip")):
-        named |= set(BAND)
-    return [key for key in keys if under(key, named)]
+    names = set(allowed)
+    if "calibrated" in (settings_a.get("objective.clip"), settings_b.get("objective.clip")):
+        names |= set(BAND)
+    return [key for key in keys if under(key, names)]
 
 
-def undeclared(left: Arm, right: Arm) -> list[str]:
+def undeclared(arm_a: Arm, arm_b: Arm) -> list[str]:
     """The settings in which two arms differ although neither arm declares them."""
-    a = flat(left.resolved)
-    b = flat(right.resolved)
+    a = flat(arm_a.resolved)
+    b = flat(arm_b.resolved)
     keys = differing(a, b)
-    stated = declared(keys, [*left.declared, *right.declared], a, b)
-    return [key for key in keys if key not in stated]
+    declared_keys = declared(keys, [*arm_a.declared, *arm_b.declared], a, b)
+    return [key for key in keys if key not in declared_keys]
 
 
 def join_names(names: Iterable[Any]) -> str:

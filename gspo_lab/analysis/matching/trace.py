@@ -106,7 +106,7 @@ class FirstMinibatchCheck:
     values not 0.
     """
 
-    known: int
+    ratios: int
     clips: int
     odd: bool
     broken: tuple[int, dict[str, float]] | None
@@ -127,7 +127,7 @@ class Trace:
     bands: dict[str, Any]
     starts: tuple[WorkerStart, ...]
     prompts: PromptDigests
-    first: dict[str, Any]
+    first_step: dict[str, Any]
     spent: dict[str, float]
     """PLANNED_TOTALS and LENGTH_TOTALS at the last planned step; empty before."""
     first_minibatches: FirstMinibatchCheck
@@ -145,9 +145,11 @@ class Trace:
         """The facts of the last worker that began at step 0; without one, those of the first worker
         with facts.
         """
-        known = [(start.step, start.facts) for start in self.starts if start.facts is not None]
-        begun = [facts for step, facts in known if step == 0]
-        return begun[-1] if begun else known[0][1] if known else {}
+        recorded = [(start.step, start.facts) for start in self.starts if start.facts is not None]
+        begun = [facts for step, facts in recorded if step == 0]
+        if begun:
+            return begun[-1]
+        return recorded[0][1] if recorded else {}
 
     @property
     def recorder(self) -> str | None:
@@ -163,8 +165,11 @@ class Trace:
 
     def graders(self, bench: str) -> set[str]:
         """The graders that the run's answers to a bench name."""
-        recorded = (answers.graders for (name, _), answers in self.answers.items() if name == bench)
-        return {grader for graders in recorded for grader in graders if grader is not None}
+        graders: set[str | None] = set()
+        for (name, _), answers in self.answers.items():
+            if name == bench:
+                graders |= answers.graders
+        return {grader for grader in graders if grader is not None}
 
     @property
     def at_step_0(self) -> bool:
@@ -191,7 +196,7 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
     out = []
     for row in runs:
         run = str(row["run_id"])
-        first = firsts.get(run, [{}])[0]
+        first_step = firsts.get(run, [{}])[0]
         if row["settings"] not in arm_settings:
             arm_settings[row["settings"]] = parse_settings(json.loads(row["settings"]))
         parsed, settings = arm_settings[row["settings"]]
@@ -217,7 +222,9 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
                 prompts=PromptDigests(
                     *streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)
                 ),
-                first={name: value for name in FIRST if (value := first.get(name)) is not None},
+                first_step={
+                    name: value for name in FIRST if (value := first_step.get(name)) is not None
+                },
                 spent={
                     name: value
                     for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
@@ -288,8 +295,8 @@ def _first_minibatch_check(
     evidence: Evidence, run: str, settings: dict[str, Any]
 ) -> FirstMinibatchCheck:
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
-    odd, broken, (known, *clips) = read_first_minibatches(evidence, run, columns)
-    return FirstMinibatchCheck(known, sum(clips), odd, broken)
+    odd, broken, (ratios, *clips) = read_first_minibatches(evidence, run, columns)
+    return FirstMinibatchCheck(ratios, sum(clips), odd, broken)
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:

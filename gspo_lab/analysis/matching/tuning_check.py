@@ -59,20 +59,20 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
     A failed trial is dead, except those in `again`.
     """
     result_of = _results(evidence, name, tune, again)
-    left = {arm: list(range(tune.number)) for arm in tune.candidates}
+    remaining = {arm: list(range(tune.number)) for arm in tune.candidates}
     rounds: list[TuningRound] = []
     for plan in tune.rounds:
         results: dict[str, dict[int, CandidateResult]] = {}
         waiting: list[str] = []
-        for arm, indices in left.items():
+        for arm, indices in remaining.items():
             for index in indices if len(indices) > 1 else ():
                 runs = [
                     f"{name}/{trial(arm, tune.candidates[arm][index])}/s{seed}"
                     for seed in tune.seeds
                 ]
-                known = {run: result_of(run, plan.steps) for run in runs}
-                waiting += [run for run, result in known.items() if result is None]
-                results.setdefault(arm, {})[index] = _of_seeds(filter(None, known.values()))
+                by_run = {run: result_of(run, plan.steps) for run in runs}
+                waiting += [run for run, result in by_run.items() if result is None]
+                results.setdefault(arm, {})[index] = _of_seeds(filter(None, by_run.values()))
         if waiting:
             return Trials(tuple(rounds), tuple(waiting))
         promoted = {
@@ -82,21 +82,21 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
             for arm, by_index in results.items()
         }
         rounds.append(TuningRound(plan.steps, results, promoted))
-        left |= promoted
-        if dead := tuple(arm for arm, indices in left.items() if not indices):
+        remaining |= promoted
+        if dead := tuple(arm for arm, indices in remaining.items() if not indices):
             return Trials(tuple(rounds), dead=dead)
-    return Trials(tuple(rounds), chosen={arm: indices[0] for arm, indices in left.items()})
+    return Trials(tuple(rounds), chosen={arm: indices[0] for arm, indices in remaining.items()})
 
 
 def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
     from gspo_lab.analysis.readings import average
 
-    known = list(results)
-    failures = [result.failure for result in known if result.failure]
+    measured = list(results)
+    failures = [result.failure for result in measured if result.failure]
     return (
         CandidateResult(None, "; ".join(failures))
         if failures
-        else CandidateResult(average(r.score for r in known))
+        else CandidateResult(average(r.score for r in measured))
     )
 
 
@@ -128,8 +128,8 @@ def _results(
     }
 
     def result(run: str, steps: int) -> CandidateResult | None:
-        at, values = rewards.get(run, ((), ()))
-        early = [(step, value) for step, value in zip(at, values, strict=True) if step < steps]
+        steps_E, values = rewards.get(run, ((), ()))
+        early = [(step, value) for step, value in zip(steps_E, values, strict=True) if step < steps]
         curve = [step for step, _ in early], [value for _, value in early]
         score = scores.get((run, steps))
         if (
@@ -137,20 +137,20 @@ def _results(
             and run in prompts
             and prompts[run][0].max(initial=-1) >= steps - 1
         ):
-            whole = carry_forward(*curve, steps - 1)[1]
-            score = last_fifth(whole) if len(whole) else math.nan
+            carried = carry_forward(*curve, steps - 1)[1]
+            score = last_fifth(carried) if len(carried) else math.nan
         seed = f"seed {run.rpartition('/s')[2]}"
         if score is None:
             failed = run in ended and ended[run]["state"] == State.FAILED and run not in again
             return (
                 CandidateResult(None, f"{seed} failed: {ended[run]['message']}") if failed else None
             )
-        known = stability(
+        outcome = stability(
             *curve, steps, nonfinite_steps=[step for step in broken.get(run, ()) if step < steps]
         )
-        if known.collapse is not None:
+        if outcome.collapse is not None:
             return CandidateResult(
-                None, f"{seed} collapsed at step {known.collapse} ({known.cause})"
+                None, f"{seed} collapsed at step {outcome.collapse} ({outcome.cause})"
             )
         return (
             CandidateResult(None, f"{seed} not graded")
@@ -193,17 +193,17 @@ def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
 
 def choices_text(tune: Tune) -> str:
     """The settings that every arm chose, as text."""
-    return "; ".join(
-        f"{arm}"
-        f" {', '.join(f'{key} = {format_value(value)}' for key, value in tune.values(arm).items())}"
-        for arm in tune.candidates
-    )
+    texts = []
+    for arm in tune.candidates:
+        values = (f"{key} = {format_value(value)}" for key, value in tune.values(arm).items())
+        texts.append(f"{arm} {', '.join(values)}")
+    return "; ".join(texts)
 
 
 def _choice_faults(declared: Declaration, tune: Tune) -> Iterator[Fault]:
     """Faults that the declaration shows."""
-    if both := sorted(set(tune.seeds) & set(declared.seeds)):
-        yield "seeds", f"the arms chose on seeds of the study ({', '.join(map(str, both))})"
+    if shared := sorted(set(tune.seeds) & set(declared.seeds)):
+        yield "seeds", f"the arms chose on seeds of the study ({', '.join(map(str, shared))})"
     if len({len(candidates) for candidates in tune.candidates.values()}) > 1:
         yield "budget", "the arms had unequally many candidates to choose from"
     for name, arm in declared.arms.items():

@@ -85,7 +85,7 @@ class GradedAnswers:
         return int(self.answers_SEI.min())
 
 
-def sampling_variance(first: GradedAnswers, second: GradedAnswers) -> float | None:
+def sampling_variance(baseline: GradedAnswers, treatment: GradedAnswers) -> float | None:
     """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or
     without two answers.
 
@@ -94,9 +94,9 @@ def sampling_variance(first: GradedAnswers, second: GradedAnswers) -> float | No
     first, and var_k(z) / K is the variance of a cell. An answer that was not graded once is left
     out of its cell, and a cell without two from the mean.
     """
-    if first.k > 1:
+    if baseline.k > 1:
         return None
-    z_SIK = (second.grade_SEIK - first.grade_SEIK).mean(axis=1)
+    z_SIK = (treatment.grade_SEIK - baseline.grade_SEIK).mean(axis=1)
     answers_SI = np.isfinite(z_SIK).sum(axis=-1)
     several = answers_SI > 1
     if not several.any():
@@ -114,12 +114,12 @@ def graded(
     `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are
     left out.
     """
-    known = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
-    if known.empty:
+    counted = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
+    if counted.empty:
         return {}
-    runs, run_of = _numbered(zip(known["arm"], known["seed"], strict=True))
-    problems, problem_of = _numbered(known["problem"])
-    moments, moment_of = _numbered(zip(run_of.tolist(), known["step"], strict=True))
+    runs, run_of = _numbered(zip(counted["arm"], counted["seed"], strict=True))
+    problems, problem_of = _numbered(counted["problem"])
+    moments, moment_of = _numbered(zip(run_of.tolist(), counted["step"], strict=True))
     # How many evaluations each run has, and of each row the place of its own among them.
     evaluations = np.bincount([run for run, _ in moments], minlength=len(runs))
     step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
@@ -129,10 +129,12 @@ def graded(
     common = ((grades >= k).sum(axis=1)[complete] == steps).all(axis=0) & complete.any()
     if not common.any():
         return {}
-    grade_REIK = np.full((len(runs), steps, len(problems), int(known["sample"].max()) + 1), np.nan)
+    grade_REIK = np.full(
+        (len(runs), steps, len(problems), int(counted["sample"].max()) + 1), np.nan
+    )
     row = complete[run_of] & common[problem_of]
-    index = (run_of[row], step_of[row], problem_of[row], known["sample"].to_numpy()[row])
-    grade_REIK[index] = known["correct"].to_numpy(dtype=float)[row]
+    index = (run_of[row], step_of[row], problem_of[row], counted["sample"].to_numpy()[row])
+    grade_REIK[index] = counted["correct"].to_numpy(dtype=float)[row]
     names = tuple(str(problem) for problem, shared in zip(problems, common, strict=True) if shared)
     out = {}
     for arm in arms:
@@ -164,27 +166,28 @@ class VarianceComponents:
 
 
 def noise(
-    first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float
+    baseline: GradedAnswers, treatment: GradedAnswers, arm: str, alpha: float
 ) -> VarianceComponents | None:
-    """Of `second` minus `first`, over the seeds that both have; None without such a seed."""
-    both = [seed for seed in first.seeds if seed in second.seeds]
-    if not both:
+    """Of `treatment` minus `baseline`, over the seeds that both have; None without such a seed."""
+    shared = [seed for seed in baseline.seeds if seed in treatment.seeds]
+    if not shared:
         return None
-    first = first.of(both)
-    second = second.of(both)
-    a = first.rate_SI
-    b = second.rate_SI
+    baseline = baseline.of(shared)
+    treatment = treatment.of(shared)
+    a = baseline.rate_SI
+    b = treatment.rate_SI
     scale = float(max(a.max(), b.max()))
     crossed = two_way(b - a, alpha, scale=scale)
     over_seeds = paired_t(
         (b - a).mean(axis=1), alpha, scale=scale, items_variance=items_variance(b - a)
     )
-    parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
-    if any(part is None for part in parts):
+    seeds = crossed.var_seeds
+    items = crossed.var_items
+    residual = crossed.var_residual
+    if seeds is None or items is None or residual is None:
         return VarianceComponents(arm, over_seeds, crossed, {})
-    seeds, items, residual = (float(part or 0.0) for part in parts)
     split = {SEED: max(0.0, seeds - residual), PROBLEM: max(0.0, items - residual)}
-    drawn = sampling_variance(first, second)
+    drawn = sampling_variance(baseline, treatment)
     if drawn is None:
         split[UNSPLIT] = residual
     else:
@@ -211,13 +214,13 @@ class Flips:
     neither: int
 
 
-def flips(first: GradedAnswers, second: GradedAnswers, arm: str) -> list[Flips]:
+def flips(baseline: GradedAnswers, treatment: GradedAnswers, arm: str) -> list[Flips]:
     """Seed by seed. A problem counts as right if at least half of its answers are."""
     out = []
-    for seed in first.seeds:
-        if seed in second.seeds:
-            a = _right(first, seed)
-            b = _right(second, seed)
+    for seed in baseline.seeds:
+        if seed in treatment.seeds:
+            a = _right(baseline, seed)
+            b = _right(treatment, seed)
             counts = (int(correct.sum()) for correct in (a & b, a & ~b, ~a & b, ~a & ~b))
             out.append(Flips(arm, seed, *counts))
     return out

@@ -47,12 +47,11 @@ def measured(source: Source, reading: Reading = REWARD) -> dict[str, tuple[Float
     """Per run id the steps at which a reading (the mean training reward) was measured, and its
     values there.
     """
-    known = {
-        run: (curve, ~np.isnan(curve.values)) for run, curve in by_step(source, reading).items()
-    }
-    return {
-        run: (curve.steps[finite], curve.values[finite]) for run, (curve, finite) in known.items()
-    }
+    points = {}
+    for run, curve in by_step(source, reading).items():
+        finite = ~np.isnan(curve.values)
+        points[run] = (curve.steps[finite], curve.values[finite])
+    return points
 
 
 @once
@@ -92,26 +91,26 @@ def onsets(source: Source, run: str) -> Mapping[str, Onset]:
     out = {}
     for metric in SIGNALS:
         curve = by_step(source, signal(metric), run)[run]
-        known = ~np.isnan(curve.values)
-        if known.any():
+        measured_T = ~np.isnan(curve.values)
+        if measured_T.any():
             out[metric] = signal_onset(
-                curve.steps[known], curve.values[known], first_settled(source)[run]
+                curve.steps[measured_T], curve.values[measured_T], first_settled(source)[run]
             )
     return out
 
 
 @once
-def entropy_collapses(of: Source) -> Mapping[str, Onset]:
+def entropy_collapses(source: Source) -> Mapping[str, Onset]:
     """Per run id when the entropy of its training tokens collapsed; runs that recorded none are
     left out. An imported run is as long as its log."""
-    curves = by_step(of, signal("entropy"))
-    known = measured(of, signal("entropy"))
+    curves = by_step(source, signal("entropy"))
+    recorded = measured(source, signal("entropy"))
     return {
         run.id: entropy_collapse(
-            *known[run.id], run.steps_planned or int(curves[run.id].steps.max()) + 1
+            *recorded[run.id], run.steps_planned or int(curves[run.id].steps.max()) + 1
         )
-        for run in runs(of)
-        if len(known[run.id][0])
+        for run in runs(source)
+        if len(recorded[run.id][0])
     }
 
 
@@ -119,20 +118,20 @@ Columns: TypeAlias = Mapping[str, Floats]
 
 
 def responses(
-    source: Source, names: Sequence[str], window: Window, at: Iterable[int]
+    source: Source, names: Sequence[str], window: Window, steps: Iterable[int]
 ) -> Mapping[str, Columns]:
     """Per run id the lists `names` of `response_detail`, put together over the window's updates of
-    the steps `at`; an empty array where nothing was recorded."""
+    these steps; an empty array where nothing was recorded."""
     lists = ", ".join(f"json_extract(response_detail, '$.{name}')" for name in names)
     where = "response_detail IS NOT NULL AND step IN (SELECT value FROM json_each(?))"
     out = {}
     for run in recorded_runs(source):
-        rows = rows_of(source, run.id, lists, window, where, json.dumps(sorted(at)))
-        parts = [[np.asarray(json.loads(text), dtype=np.float64) for text in row] for row in rows]
-        columns = zip(*parts, strict=True) if parts else [[np.zeros(0)] for _ in names]
-        out[run.id] = {
-            name: np.concatenate(list(column)) for name, column in zip(names, columns, strict=True)
-        }
+        rows = rows_of(source, run.id, lists, window, where, json.dumps(sorted(steps)))
+        lists_of: dict[str, list[Floats]] = {name: [np.zeros(0)] for name in names}
+        for row in rows:
+            for name, text in zip(names, row, strict=True):
+                lists_of[name].append(np.asarray(json.loads(text), dtype=np.float64))
+        out[run.id] = {name: np.concatenate(arrays) for name, arrays in lists_of.items()}
     return out
 
 
@@ -206,10 +205,12 @@ def movement(source: Source, run: str) -> Movement | None:
     """One run's; None where it recorded no response's own numbers on mini-batches >= 1."""
     columns = "minibatch, response_detail, stale_k3"
     rows = rows_of(source, run, columns, Window(), "response_detail IS NOT NULL")
-    parts = list(_moved(rows))
-    if not any(index_B.any() for index_B, *_ in parts):
+    updates = list(_moved(rows))
+    if not any(index_B.any() for index_B, *_ in updates):
         return None
-    index_N, length_N, total_N, square_N, expected_N = map(np.concatenate, zip(*parts, strict=True))
+    index_N, length_N, total_N, square_N, expected_N = map(
+        np.concatenate, zip(*updates, strict=True)
+    )
     mean_N = total_N / length_N
     later_N = index_N > 0
     drifts = {index: float(mean_N[index_N == index].mean()) for index in np.unique(index_N)}

@@ -73,12 +73,14 @@ def pooled(values: Floats, weights: Floats) -> Value:
     """The weighted mean of the values that were measured (not NaN), with the sum of their
     weights.
     """
-    known = ~np.isnan(values)
-    weight = float(weights[known].sum())
+    present = ~np.isnan(values)
+    weight = float(weights[present].sum())
     if not weight:
         return Value(None)
     mean = float(
-        values[known][0] if known.sum() == 1 else (values[known] * weights[known]).sum() / weight
+        values[present][0]
+        if present.sum() == 1
+        else (values[present] * weights[present]).sum() / weight
     )
     return Value(mean if math.isfinite(mean) else None, weight)
 
@@ -93,8 +95,8 @@ def read(source: Source, reading: Reading) -> Mapping[str, Value]:
         }
     if not _together(reading):
         return {
-            run: pooled(whole.values, whole.weights)
-            for run, whole in _pools(source, reading, "whole").items()
+            run: pooled(pool.values, pool.weights)
+            for run, pool in _pools(source, reading, "whole").items()
         }
     out = {}
     for run, pools in _pools(source, reading, "minibatch").items():
@@ -121,12 +123,12 @@ def by_step(source: Source, reading: Reading, run: str | None = None) -> Mapping
 
 
 def by_layer(
-    source: Source, reading: Reading, at: Iterable[int]
+    source: Source, reading: Reading, chosen_steps: Iterable[int]
 ) -> Mapping[str, tuple[float | None, ...]]:
     """Per run id the mean of each entry of a metric that is a list, over those of the steps `at`
     that the window has. Runs without any are left out."""
     query = of_entries(reading.table, reading.metric)
-    steps = json.dumps(sorted(at))
+    steps = json.dumps(sorted(chosen_steps))
 
     def entries(run: RecordedRun) -> tuple[float | None, ...]:
         bounds = (
@@ -229,8 +231,8 @@ def _range(source: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
     if steps is Steps.SETTLED:
         return first_settled(source).get(run.id, 0), LAST_INDEX
     if steps is Steps.BASELINE:
-        first = first_settled(source).get(run.id, 0)
-        return first, first + FROZEN - 1
+        settled_step = first_settled(source).get(run.id, 0)
+        return settled_step, settled_step + FROZEN - 1
     if steps is Steps.LAST:
         last = -1 if run.steps_planned is None else run.steps_planned - 1
         return last, last
@@ -256,8 +258,8 @@ def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:
     of an unfinished run to the last recorded one. A step without a measurement holds the value
     before. An imported curve has its log's rows: a log says nothing of the steps between them."""
     if run.imported or not len(curve.steps):
-        known = np.isfinite(curve.values)
-        return curve.steps[known], curve.values[known]
+        measured_T = np.isfinite(curve.values)
+        return curve.steps[measured_T], curve.values[measured_T]
     last = run.steps_planned - 1 if run.finished and run.steps_planned else int(curve.steps[-1])
     return carry_forward(curve.steps, curve.values, last)
 
@@ -273,9 +275,11 @@ CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {
 
 def _of_curve(run: RecordedRun, curve: Curve, reduce: Reduce) -> Value:
     """Every step alike; an area needs two."""
-    known = np.isfinite(curve.values)
+    measured_T = np.isfinite(curve.values)
     steps, values = (
-        (curve.steps[known], curve.values[known]) if reduce is Reduce.MEDIAN else hold(run, curve)
+        (curve.steps[measured_T], curve.values[measured_T])
+        if reduce is Reduce.MEDIAN
+        else hold(run, curve)
     )
     if len(values) < (2 if reduce is Reduce.AREA else 1):
         return Value(None)

@@ -184,14 +184,14 @@ class Summary:
 
 def average(values: Iterable[float | None]) -> float | None:
     """The mean of the known values, each once; None where there are none."""
-    known = _known(values)
-    return sum(known) / len(known) if known else None
+    present = _known(values)
+    return sum(present) / len(present) if present else None
 
 
 def middle(values: Iterable[float | None]) -> float | None:
     """The median of the known values; None where there are none."""
-    known = _known(values)
-    return median(known) if known else None
+    present = _known(values)
+    return median(present) if present else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

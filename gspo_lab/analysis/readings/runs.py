@@ -88,8 +88,8 @@ class RecordedRun:
 def seeds_text(seeds: Iterable[int]) -> str:
     """Seeds for people: "0 to 4", or one by one where they do not follow each other."""
     listed = sorted(seeds)
-    whole = len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1))
-    return f"{listed[0]} to {listed[-1]}" if whole else ", ".join(map(str, listed))
+    consecutive = len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1))
+    return f"{listed[0]} to {listed[-1]}" if consecutive else ", ".join(map(str, listed))
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,9 @@ def first_settled(source: Source) -> Mapping[str, int]:
             else 0
         )
         if settings.rollout.varying and declared.is_known(run.arm, "update.learning_rate"):
-            ((known, last),) = source.evidence.rows(
+            ((known_steps, last),) = source.evidence.rows(
                 RISING, (FULL * settings.update.learning_rate, run.id)
             )
-            if known:
+            if known_steps:
                 out[run.id] = 0 if last is None else last + 1
     return out

@@ -54,9 +54,9 @@ def stability(
     first step is no peak; MAD is the raw median absolute deviation of reward - EMA. A peak below 0
     counts as peak - .5 |peak|.
     """
-    at = finite(steps, "steps")
+    steps_E = finite(steps, "steps")
     values = finite(reward, "reward")
-    same_length(at, values, "steps and reward")
+    same_length(steps_E, values, "steps and reward")
     window = required_steps(planned_steps)
     fatal = min(nonfinite_steps, default=None)
     if len(values) < window:
@@ -74,12 +74,12 @@ def stability(
 
     regression = _first_window(fallen, window)
     by_reward = _first_window(fallen & halved, window)
-    onset = None if by_reward is None else int(at[by_reward])
+    onset = None if by_reward is None else int(steps_E[by_reward])
     cause = None if onset is None else "reward"
     if fatal is not None and (onset is None or fatal <= onset):
         onset = int(fatal)
         cause = "non-finite"
-    since = None if regression is None else int(at[regression])
+    since = None if regression is None else int(steps_E[regression])
     return Stability(
         onset, cause, since, float(peak.max()), start, window, len(values) >= 2 * window - 1
     )
@@ -102,19 +102,19 @@ def signal_onset(
 
     The lead of a signal is the reward's onset minus this.
     """
-    at = finite(steps, "steps")
+    steps_T = finite(steps, "steps")
     signal = finite(values, "signal")
-    same_length(at, signal, "steps and values")
-    settled = np.flatnonzero(at >= warmup)
+    same_length(steps_T, signal, "steps and values")
+    settled = np.flatnonzero(steps_T >= warmup)
     if len(settled) <= FROZEN:
         return Onset(None, False)
-    later = np.zeros(len(at), dtype=np.bool_)
+    later = np.zeros(len(steps_T), dtype=np.bool_)
     later[settled[FROZEN:]] = True
-    frozen = signal[(at >= warmup) & ~later]
+    frozen = signal[(steps_T >= warmup) & ~later]
     middle = np.median(frozen)
     outside = later & (np.abs(signal - middle) > 5 * np.median(np.abs(frozen - middle)))
-    first = _first_window(outside, consecutive)
-    return Onset(None if first is None else int(at[first]), True)
+    onset = _first_window(outside, consecutive)
+    return Onset(None if onset is None else int(steps_T[onset]), True)
 
 
 def entropy_collapse(steps: ArrayLike, entropy: ArrayLike, planned_steps: int) -> Onset:
@@ -124,14 +124,14 @@ def entropy_collapse(steps: ArrayLike, entropy: ArrayLike, planned_steps: int) -
 
     arXiv 2505.22617 and the threads of users call this collapse; a reward may hold all the same.
     """
-    at = finite(steps, "steps")
+    steps_T = finite(steps, "steps")
     values = finite(entropy, "entropy")
-    same_length(at, values, "steps and entropy")
+    same_length(steps_T, values, "steps and entropy")
     window = required_steps(planned_steps)
     if len(values) < 2 * window - 1:
         return Onset(None, False)
-    first = _first_window(ema(values, DECAY) < SMALL_ENTROPY * values[:window].mean(), window)
-    return Onset(None if first is None else int(at[first]), True)
+    onset = _first_window(ema(values, DECAY) < SMALL_ENTROPY * values[:window].mean(), window)
+    return Onset(None if onset is None else int(steps_T[onset]), True)
 
 
 def length_pinned(truncated_share: float) -> bool:

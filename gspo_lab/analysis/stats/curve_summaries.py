@@ -69,9 +69,9 @@ def carry_forward(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats
     Where it is unknown or not finite, it repeats the last value before."""
     along = np.asarray(x, dtype=np.float64)
     height = np.asarray(y, dtype=np.float64)
-    known = np.isfinite(height)
-    along = along[known]
-    height = height[known]
+    measured = np.isfinite(height)
+    along = along[measured]
+    height = height[measured]
     if not len(along):
         return along, height
     steps = np.arange(along[0], max(last, along[-1]) + 1, dtype=np.float64)
@@ -108,7 +108,8 @@ def _faded(values: Floats, decay: float) -> Floats:
 def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> float:
     """min(T, end), T the x (prompts, tokens) of the first evaluation with score >= threshold."""
     along, height = _curve(x, score)
-    along, height = along[along <= end], height[along <= end]
+    height = height[along <= end]
+    along = along[along <= end]
     if len(along) == 0:
         raise LabError(f"time to threshold: no evaluation up to {end}; evaluate at the start")
     met = np.flatnonzero(height >= threshold)

@@ -137,13 +137,13 @@ def dose_ratio(
 
     def loss(angle: float) -> float:
         directions_PQ = np.array([[1.0, 0.0], [0.0, -math.sin(angle)], [0.0, math.cos(angle)]])
-        held = best_fit(design_NP, y_N, directions_PQ, np.array([fit.coefficients[0], slope]))
-        return fit.penalised_likelihood - held.penalised_likelihood
+        fit_here = best_fit(design_NP, y_N, directions_PQ, np.array([fit.coefficients[0], slope]))
+        return fit.penalised_likelihood - fit_here.penalised_likelihood
 
     best = math.atan2(-float(fit.coefficients[1]), slope)
     low, high = _profile_limits(loss, best, level)
-    known = _mixed(y_a) and _mixed(y_b) and (low, high) != (None, None)
-    shift = math.tan(best) if known else None
+    bounded = _mixed(y_a) and _mixed(y_b) and (low, high) != (None, None)
+    shift = math.tan(best) if bounded else None
     if y_a.all() or not y_b.any():
         high = None
     if y_b.all() or not y_a.any():
@@ -176,15 +176,17 @@ def dose_ratio(
 
 
 def dose_ratios(
-    first: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: float = 0.05
+    baseline: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: float = 0.05
 ) -> dict[str, DoseLimits]:
     """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule
     gives it.
     """
 
     def ratio(name: str, level: float) -> DoseLimits:
-        second = treatments[name]
-        return dose_ratio(*first[:2], *second[:2], 1 - level, seeds=(first[2], second[2]))
+        treatment = treatments[name]
+        return dose_ratio(
+            *baseline[:2], *treatment[:2], 1 - level, seeds=(baseline[2], treatment[2])
+        )
 
     plain = {name: ratio(name, alpha) for name in treatments}
     steps = step_down([limits.p for limits in plain.values()], alpha)
@@ -195,8 +197,8 @@ def dose_ratios(
 
 
 def seed_shifts(
-    first: tuple[Floats, Floats, Sequence[int]],
-    second: tuple[Floats, Floats, Sequence[int]],
+    baseline: tuple[Floats, Floats, Sequence[int]],
+    treatment: tuple[Floats, Floats, Sequence[int]],
     alpha: float = 0.05,
 ) -> PairedT:
     """How far the second arm's collapse point lies above the first's, in decades, paired by seed:
@@ -207,19 +209,22 @@ def seed_shifts(
     with all doses of both arms count. The dose grid hides where a point lies within its step h:
     each has variance h^2 / 12, so a difference has at least h^2 / 6.
     """
-    grid = sorted({*first[0].tolist(), *second[0].tolist()})
+    grid = sorted({*baseline[0].tolist(), *treatment[0].tolist()})
     width = dict(zip(grid, np.gradient(np.array(grid)).tolist(), strict=True))
     by_arm: list[dict[int, dict[float, float]]] = [{}, {}]
-    for of, arm in zip(by_arm, (first, second), strict=True):
+    for by_seed, arm in zip(by_arm, (baseline, treatment), strict=True):
         for dose, collapsed, seed in zip(arm[0].tolist(), arm[1].tolist(), arm[2], strict=True):
-            of.setdefault(seed, {})[dose] = collapsed
+            by_seed.setdefault(seed, {})[dose] = collapsed
     complete = [
-        seed for seed in by_arm[0] if all(len(of.get(seed, {})) == len(grid) for of in by_arm)
+        seed
+        for seed in by_arm[0]
+        if all(len(by_seed.get(seed, {})) == len(grid) for by_seed in by_arm)
     ]
-    points = [
-        [sum(width[dose] * (1 - of[seed][dose]) for dose in grid) for seed in complete]
-        for of in by_arm
-    ]
+
+    def point(survived: dict[float, float]) -> float:
+        return float(sum(width[dose] * (1 - survived[dose]) for dose in grid))
+
+    points = [[point(by_seed[seed]) for seed in complete] for by_seed in by_arm]
     hidden = float(np.mean(list(width.values()))) ** 2 / 6
     return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 
@@ -268,7 +273,7 @@ def _profile_limits(
             if loss(float(angle)) <= allowed:
                 break
             outer = float(angle)
-        root = brentq(lambda at: loss(at) - allowed, outer, float(angle), xtol=1e-9)
+        root = brentq(lambda candidate: loss(candidate) - allowed, outer, float(angle), xtol=1e-9)
         limits.append(math.tan(float(root)))
     return limits[0], limits[1]
 

@@ -41,7 +41,7 @@ def holm(p_values: Sequence[float | None], family: int | None = None) -> list[fl
         raise LabError(
             f"Holm: {len(tested)} p-values in a family of {size}; declare the whole family"
         )
-    adjusted: list[float | None] = [None] * len(p_values)
+    adjusted: list[float | None] = [None for _ in p_values]
     highest = 0.0
     for rank, (p, place) in enumerate(tested):
         highest = max(highest, min(1.0, (size - rank) * p))
@@ -134,10 +134,10 @@ def _smallest_p(looks: tuple[int, ...]) -> Floats:
     squares = np.zeros(STUDIES)
     smallest = np.ones(STUDIES)
     primes = iter(PRIMES)
-    before = 0
+    previous = 0
     for n in looks:
-        added = n - before
-        before = n
+        added = n - previous
+        previous = n
         z = special.ndtri((i * math.sqrt(next(primes))) % 1)
         around = (
             special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2

@@ -97,7 +97,7 @@ def block_mean_square(scores_AS: ArrayLike) -> float:
     return squares / float((arms - 1) * (seeds - 1))
 
 
-def moderated_variance(scores_AS: Floats, first: int, second: int) -> VarianceEstimate | None:
+def moderated_variance(scores_AS: Floats, baseline: int, treatment: int) -> VarianceEstimate | None:
     """s~^2 of the differences of two rows of `scores_AS`; None where the plain variance stands:
     with two arms, or fewer than two seeds.
     """
@@ -105,9 +105,9 @@ def moderated_variance(scores_AS: Floats, first: int, second: int) -> VarianceEs
     if arms <= 2 or seeds < 2:
         return None
     rule = VarianceRule(arms)
-    own = float((scores_AS[second] - scores_AS[first]).var(ddof=1))
+    pair_variance = float((scores_AS[treatment] - scores_AS[baseline]).var(ddof=1))
     prior = 2 * block_mean_square(scores_AS)
-    total = PRIOR_DEGREES * prior + (seeds - 1) * own
+    total = PRIOR_DEGREES * prior + (seeds - 1) * pair_variance
     return VarianceEstimate(total / rule.degrees(seeds), rule)
 
 

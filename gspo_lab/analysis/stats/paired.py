@@ -90,15 +90,15 @@ class PairedT:
         clear = (abs(self.estimate) - margin) * (1 if beyond else -1)
         return 1.0 if clear <= 0 else float(2 * special.stdtr(self.df, -clear / self.se))
 
-    def no_worse(self, margin: float, *, second: bool) -> float | None:
-        """p against the second arm (else the first) being worse by `margin` or more.
+    def no_worse(self, margin: float, *, treatment: bool) -> float | None:
+        """p against the treatment (else the baseline) being worse by `margin` or more.
 
         It is twice the one-sided p, so that p < alpha if the interval excludes such a difference.
         It is 0 or 1 without an interval, where all differences are equal.
         """
         if self.estimate is None or self.n < LEAST_SEEDS:
             return None
-        clear = (self.estimate if second else -self.estimate) + margin
+        clear = (self.estimate if treatment else -self.estimate) + margin
         if self.low is None or self.se is None or self.df is None:
             return 0.0 if clear > 0 else 1.0
         return min(1.0, float(2 * special.stdtr(self.df, -clear / self.se)))
@@ -157,8 +157,8 @@ def paired_t(
 
 
 def paired_scores(
-    first: ArrayLike,
-    second: ArrayLike,
+    baseline: ArrayLike,
+    treatment: ArrayLike,
     alpha: float = 0.05,
     labels: tuple[str, str] = ("first arm", "second arm"),
     *,
@@ -168,8 +168,8 @@ def paired_scores(
     """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the
     scale.
     """
-    a = finite(first, labels[0])
-    b = finite(second, labels[1])
+    a = finite(baseline, labels[0])
+    b = finite(treatment, labels[1])
     same_length(a, b, f"{labels[0]} and {labels[1]}")
     scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
     return paired_t(b - a, alpha, scale=scale, items_variance=items_variance, estimated=estimated)

@@ -109,9 +109,9 @@ def jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple
     size = mean * (1 - mean) / variance if variance > 0 and 0 < mean < 1 else float(fallback)
     tail = (1 - level) / 2
     right = mean * size + 0.5
-    wrong = (1 - mean) * size + 0.5
-    low = 0.0 if mean == 0 else float(special.betaincinv(right, wrong, tail))
-    high = 1.0 if mean == 1 else float(special.betaincinv(right, wrong, 1 - tail))
+    failures = (1 - mean) * size + 0.5
+    low = 0.0 if mean == 0 else float(special.betaincinv(right, failures, tail))
+    high = 1.0 if mean == 1 else float(special.betaincinv(right, failures, 1 - tail))
     return low, high
 
 

@@ -171,7 +171,7 @@ def _sd_quantiles(degrees: float, levels: Floats) -> Floats:
     )
 
 
-def _root(lacking: Callable[[float], float], tolerance: float) -> float:
+def _root(falling: Callable[[float], float], tolerance: float) -> float:
     """Where a falling function, positive at 0, crosses 0: the Illinois rule, chords whose stuck end
     is halved.
 
@@ -180,25 +180,25 @@ def _root(lacking: Callable[[float], float], tolerance: float) -> float:
     """
     low = 0.0
     high = 1.0
-    above = lacking(low)
-    below = lacking(high)
+    above = falling(low)
+    below = falling(high)
     while below > 0:
         low = high
         above = below
         high = 2 * high
-        below = lacking(high)
+        below = falling(high)
     moved = None
     while below < 0 and high - low > tolerance:
         middle = (low * below - high * above) / (below - above)
-        shortfall = lacking(middle)
-        if shortfall > 0:
+        value = falling(middle)
+        if value > 0:
             low = middle
-            above = shortfall
+            above = value
             below = below / 2 if moved == "low" else below
             moved = "low"
         else:
             high = middle
-            below = shortfall
+            below = value
             above = above / 2 if moved == "high" else above
             moved = "high"
     return high

@@ -46,12 +46,12 @@ def binomial_p(k: int, n: int, rate: float = 0.5) -> float:
     return _no_likelier([math.comb(n, i) * hit**i * miss ** (n - i) for i in range(n + 1)], k)
 
 
-def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
+def fisher_p(counts_a: tuple[int, int], counts_b: tuple[int, int]) -> float:
     """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935): the
     total chance of tables no likelier than the one seen. 0 of n against n of n: .10, .029, .0079 at
     n = 3, 4, 5."""
-    (k, n) = first
-    (second_k, m) = second
+    (k, n) = counts_a
+    (second_k, m) = counts_b
     _check_counts(k, n)
     _check_counts(second_k, m)
     total = k + second_k

@@ -9,6 +9,7 @@ result of the same seeds.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -68,7 +69,7 @@ def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[SeedCl
             group for group in groups if any(set(seeds) & set(execution[0]) for seeds, _ in group)
         ]
         groups = [group for group in groups if group not in linked]
-        groups.append([*(member for group in linked for member in group), execution])
+        groups.append([*chain.from_iterable(linked), execution])
     return [
         SeedCluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1])
         for group in groups
@@ -80,12 +81,12 @@ def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
     for seeds, paired in group:
         for seed, difference in zip(seeds, paired.differences, strict=True):
             by_seed.setdefault(seed, []).append(difference)
-    known = [paired.items_sd**2 for _, paired in group if paired.items_sd is not None]
+    item_variances = [paired.items_sd**2 for _, paired in group if paired.items_sd is not None]
     times = sum(map(len, by_seed.values())) / len(by_seed)
     return paired_t(
         [sum(differences) / len(differences) for differences in by_seed.values()],
         group[0][1].alpha,
-        items_variance=sum(known) / len(known) / times if known else None,
+        items_variance=float(np.mean(item_variances)) / times if item_variances else None,
     )
 
 
@@ -94,16 +95,16 @@ def combine(groups: Sequence[SeedCluster], alpha: float = 0.05) -> CombinedEstim
 
     None for one execution.
     """
-    known = [group.paired for group in groups if group.paired.low is not None]
-    if len(known) > 1:
+    estimated = [group.paired for group in groups if group.paired.low is not None]
+    if len(estimated) > 1:
         return random_effects(
-            [paired.estimate or 0.0 for paired in known],
-            [paired.se or 0.0 for paired in known],
+            [paired.estimate or 0.0 for paired in estimated],
+            [paired.se or 0.0 for paired in estimated],
             alpha,
         )
-    if not known or sum(group.executions for group in groups) < 2:
+    if not estimated or sum(group.executions for group in groups) < 2:
         return None
-    paired = known[0]
+    paired = estimated[0]
     assert paired.estimate is not None
     assert paired.se is not None
     assert paired.df is not None
@@ -132,10 +133,10 @@ def random_effects(
     tau2 = _paule_mandel(y, se**2)
     weights = 1 / (se**2 + tau2)
     estimate = float((weights * y).sum() / weights.sum())
-    whole = float(1 / math.sqrt(weights.sum()))
+    combined_se = float(1 / math.sqrt(weights.sum()))
     df = len(y) - 1.0
-    low, high, p = t_interval(estimate, whole, df, alpha)
-    return CombinedEstimate(len(y), estimate, whole, math.sqrt(tau2), df, low, high, p, alpha)
+    low, high, p = t_interval(estimate, combined_se, df, alpha)
+    return CombinedEstimate(len(y), estimate, combined_se, math.sqrt(tau2), df, low, high, p, alpha)
 
 
 def _paule_mandel(y: Floats, variances: Floats) -> float:

@@ -27,32 +27,32 @@ from gspo_lab.common.text import listed
 class ArmRank:
     """One arm with its mean score and its rank by that (1 is the best; equal means share a rank).
 
-    `first` and `last` bound the true rank; `by_seed` has the ranks on each seed."""
+    `best_rank` and `worst_rank` bound the true rank; `by_seed` has the ranks on each seed."""
 
     arm: str
     mean: float
     place: int
-    first: int
-    last: int
+    best_rank: int
+    worst_rank: int
     by_seed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """All arms, the best mean first; `apart` of the `compared` pairs of arms are told apart by
+    """All arms, the best mean first; `separated` of the `compared` pairs of arms are told apart by
     `seeds` seeds.
     """
 
     places: tuple[ArmRank, ...]
     seeds: int
-    apart: int
+    separated: int
     compared: int
     alpha: float
 
     @property
     def may_be_best(self) -> tuple[str, ...]:
         """The arms than which no other is told to be better."""
-        return tuple(place.arm for place in self.places if place.first == 1)
+        return tuple(place.arm for place in self.places if place.best_rank == 1)
 
     @property
     def sentence(self) -> str:
@@ -62,7 +62,7 @@ class Ranking:
         if self.seeds < LEAST_SEEDS:
             return f"Fewer than {LEAST_SEEDS} seeds cannot rank the {arms} arms."
         pairs = (
-            f"{self.apart or 'none'} of {self.compared} pairs of arms differ over {self.seeds}"
+            f"{self.separated or 'none'} of {self.compared} pairs of arms differ over {self.seeds}"
             " seeds"
         )
         if len(best) == arms:
@@ -105,12 +105,12 @@ def ranking(
     ahead = dict.fromkeys(scores, 0)
     behind = dict.fromkeys(scores, 0)
     steps = step_down([paired.p for paired in compared], alpha)
-    apart = {
+    separated = {
         (b, a) if (paired.estimate or 0.0) > 0 else (a, b)
         for (a, b), paired, step in zip(pairs, compared, steps, strict=True)
         if step.rejected
     } | set(verdicts)
-    for better, worse in apart:
+    for better, worse in separated:
         ahead[worse] += 1
         behind[better] += 1
     means = {arm: float(np.mean(arm_scores)) for arm, arm_scores in scores.items()}
@@ -127,7 +127,7 @@ def ranking(
         for arm, arm_scores in scores.items()
     ]
     ordered = tuple(sorted(places, key=lambda place: place.place))
-    return Ranking(ordered, len(by_seed), len(apart), len(pairs), alpha)
+    return Ranking(ordered, len(by_seed), len(separated), len(pairs), alpha)
 
 
 def _place(score: float, among: Iterable[float]) -> int:

@@ -9,6 +9,7 @@ a share of them: noise among stable runs does not count.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,8 +62,8 @@ class RunPairs:
     """An arm `labels[1]` and the baseline `labels[0]` on the same seeds. `items_variance` and
     `withheld_because` are those of `verdict.Scores`."""
 
-    first: ArmRuns
-    second: ArmRuns
+    baseline: ArmRuns
+    treatment: ArmRuns
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
     withheld_because: tuple[Reason, ...] = ()
@@ -102,13 +103,13 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     A relative drop is (best - final) / stake. An arm's p is the larger of two: of no difference in
     relative drops, and of a final score that is worse by the margin.
     """
-    stakes = [runs.stakes(rule.margin) for pair in arms for runs in (pair.first, pair.second)]
-    all_stakes = np.concatenate([*stakes, np.zeros(0)])
+    runs = chain.from_iterable((pair.baseline, pair.treatment) for pair in arms)
+    all_stakes = np.concatenate([*(arm.stakes(rule.margin) for arm in runs), np.zeros(0)])
     unit = float(all_stakes.mean()) if all_stakes.size else 1.0
     scored = [
         Scores(
-            -_relative(pair.first, rule.margin),
-            -_relative(pair.second, rule.margin),
+            -_relative(pair.baseline, rule.margin),
+            -_relative(pair.treatment, rule.margin),
             pair.labels,
             None if pair.items_variance is None else pair.items_variance / unit**2,
             withheld_because=pair.withheld_because,
@@ -116,7 +117,7 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
         for pair in arms
     ]
     judged = decide_all(scored, replace(rule, margin=rule.margin / unit))
-    finals = [_paired(pair, pair.first.final, pair.second.final, rule.alpha) for pair in arms]
+    finals = [_paired(pair, pair.baseline.final, pair.treatment.final, rule.alpha) for pair in arms]
     p_values = [
         _larger(drop, final, rule.margin) for drop, final in zip(judged, finals, strict=True)
     ]
@@ -131,15 +132,17 @@ def _relative(runs: ArmRuns, margin: float) -> Floats:
     return runs.drops / runs.stakes(margin)
 
 
-def _paired(pair: RunPairs, first: ArrayLike, second: ArrayLike, alpha: float) -> PairedT:
-    return paired_scores(first, second, alpha, pair.labels, items_variance=pair.items_variance)
+def _paired(pair: RunPairs, baseline: ArrayLike, treatment: ArrayLike, alpha: float) -> PairedT:
+    return paired_scores(
+        baseline, treatment, alpha, pair.labels, items_variance=pair.items_variance
+    )
 
 
 def _larger(drop: Comparison, final: PairedT, margin: float) -> float | None:
     """The larger p of the two conditions; None where nothing can be tested."""
     if drop.word == "no verdict" or drop.paired.p is None:
         return None
-    worse = final.no_worse(margin, second=(drop.paired.estimate or 0.0) > 0)
+    worse = final.no_worse(margin, treatment=(drop.paired.estimate or 0.0) > 0)
     return None if worse is None else max(drop.paired.p, worse)
 
 
@@ -147,19 +150,14 @@ def _verdict(
     pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rule: Rule
 ) -> StabilityVerdict:
     word, reasons = _word(pair, drop, passed)
-    points = _paired(pair, -pair.first.drops, -pair.second.drops, rule.alpha)
-    first = (
-        (float(_relative(pair.first, rule.margin).mean()), float(pair.first.drops.mean()))
-        if points.n
-        else (math.nan, math.nan)
-    )
-    second = (
-        (float(_relative(pair.second, rule.margin).mean()), float(pair.second.drops.mean()))
-        if points.n
-        else (math.nan, math.nan)
-    )
-    counts = pair.first.unstable, pair.second.unstable
-    baseline, arm = (clopper_pearson(k, n, 1 - rule.alpha) for k, n in counts)
+    points = _paired(pair, -pair.baseline.drops, -pair.treatment.drops, rule.alpha)
+
+    def drops(runs: ArmRuns) -> tuple[float, float]:
+        if not points.n:
+            return math.nan, math.nan
+        return float(_relative(runs, rule.margin).mean()), float(runs.drops.mean())
+
+    unstable = pair.baseline.unstable, pair.treatment.unstable
     shared = {field.name: getattr(drop, field.name) for field in fields(Verdict)} | {
         "question": "stability",
         "word": word,
@@ -170,9 +168,12 @@ def _verdict(
         drop=drop,
         points=points,
         final=final,
-        drops=(first, second),
-        unstable=(baseline, arm),
-        p=None if pair.withheld_because else fisher_p(*counts),
+        drops=(drops(pair.baseline), drops(pair.treatment)),
+        unstable=(
+            clopper_pearson(*unstable[0], 1 - rule.alpha),
+            clopper_pearson(*unstable[1], 1 - rule.alpha),
+        ),
+        p=None if pair.withheld_because else fisher_p(*unstable),
     )
 
 
@@ -181,8 +182,8 @@ def _word(
 ) -> tuple[VerdictLabel, tuple[Reason, ...]]:
     if drop.word == "no verdict":
         return "no verdict", drop.reasons
-    baseline_unstable, baseline_judged = pair.first.unstable
-    arm_unstable, arm_judged = pair.second.unstable
+    baseline_unstable, baseline_judged = pair.baseline.unstable
+    arm_unstable, arm_judged = pair.treatment.unstable
     excess = baseline_unstable * arm_judged - arm_unstable * baseline_judged
     if not drop.direction:
         alike = drop.word == EQUIVALENT and not excess

@@ -198,8 +198,8 @@ class Scores:
     the verdict. `unproven` names proofs of matching that some runs lack.
     """
 
-    first: ArrayLike
-    second: ArrayLike
+    baseline: ArrayLike
+    treatment: ArrayLike
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
     estimated: VarianceEstimate | None = None
@@ -333,8 +333,8 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
         )
     judged = [
         paired_scores(
-            arm.first,
-            arm.second,
+            arm.baseline,
+            arm.treatment,
             rule.alpha,
             arm.labels,
             items_variance=arm.items_variance,
@@ -375,10 +375,12 @@ def _estimates(arms: Sequence[Scores]) -> list[VarianceEstimate | None]:
     These arms have all seeds in common with the baseline, so that their scores make one table.
     """
     counted = [arm for arm in arms if not arm.withheld_because]
-    if len(counted) < 2 or len({np.shape(arm.second) for arm in counted}) > 1:
+    if len(counted) < 2 or len({np.shape(arm.treatment) for arm in counted}) > 1:
         return [arm.estimated for arm in arms]
-    scores_AS = np.asarray([counted[0].first, *(arm.second for arm in counted)], dtype=np.float64)
-    if not all(np.array_equal(arm.first, scores_AS[0]) for arm in counted):
+    scores_AS = np.asarray(
+        [counted[0].baseline, *(arm.treatment for arm in counted)], dtype=np.float64
+    )
+    if not all(np.array_equal(arm.baseline, scores_AS[0]) for arm in counted):
         return [arm.estimated for arm in arms]
     moderated = {
         id(arm): moderated_variance(scores_AS, 0, place)
@@ -442,7 +444,13 @@ def _verdict(
         notes=(
             *aside,
             *_notes(
-                word, paired, level, rule, family, pairing(scores.first, scores.second), left_out
+                word,
+                paired,
+                level,
+                rule,
+                family,
+                pairing(scores.baseline, scores.treatment),
+                left_out,
             ),
         ),
         unproven=scores.unproven,

@@ -1,31 +1,17 @@
 """Measured error rates of this report's rules, in a table and in the lines beside a verdict."""
 
-import functools
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Comparison
 from gspo_lab.analysis.stats import simulation_cells as cells
-from gspo_lab.analysis.stats.simulation_cells import UNEVEN, Method
+from gspo_lab.analysis.stats.calibration import ALPHA, STUDIES, CalibrationRow, recorded_rates
+from gspo_lab.analysis.stats.simulation_cells import AT_LOOKS, Method, against_one
+from gspo_lab.analysis.stats.simulation_draws import UNEVEN, UNSTABLE
 from gspo_lab.analysis.stats.verdict import EQUIVALENT
+from gspo_lab.common.text import tenth_percent
 from gspo_lab.report.views.view import PageOnly, View
-
-MUST_FAIL = "must fail"
-ALPHA = 0.05
-"""The simulated studies were judged at this level; of others nothing was measured."""
-
-
-@functools.cache
-def record() -> dict[str, Any]:
-    """What `gspo-lab certify --rule --json` printed of the code of this version: calibration.json
-    of the package `gspo_lab.report`.
-    """
-    path = Path(__file__).parents[1] / "calibration.json"
-    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
@@ -36,7 +22,7 @@ class CalibrationView(View):
     title = "Calibration"
     studies: PageOnly[int]
     failing: PageOnly[list[list[str]]]
-    """Kind of study, pairs, reading, rate, its interval."""
+    """Kind of study, pairs, reading, rate, its interval, and the rates of both directions."""
     rules: PageOnly[list[list[str]]]
 
 
@@ -46,180 +32,177 @@ def calibration_view(study: Source) -> CalibrationView | None:
         return None
     failing = []
     rules = []
-    for row in record()["rows"]:
-        interval = f"{_percent(row['rate_low'])} to {_percent(row['rate_high'])}"
-        cell = [row["cell"], str(row["n"]), row["method"], _percent(row["rate"]), interval]
-        if row["expectation"] == MUST_FAIL:
+    for row in recorded_rates():
+        cell = [
+            row.cell,
+            str(row.n),
+            row.method,
+            tenth_percent(row.share),
+            f"{tenth_percent(row.rate.low or 0.0)} to {tenth_percent(row.rate.high or 1.0)}",
+            tenth_percent(row.for_baseline / row.studies),
+            tenth_percent(row.for_treatment / row.studies),
+        ]
+        if row.expectation == "must fail":
             failing.append(cell)
         else:
             rules.append(cell)
-    return CalibrationView(record()["studies"], failing, rules)
+    return CalibrationView(STUDIES, failing, rules)
 
 
 def calibration_lines(
     verdicts: Sequence[Comparison], contrast: Comparison | None = None
 ) -> list[str]:
-    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rate in
+    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rates in
     one line each; none where nothing was measured (n < 3, another alpha)."""
+    if verdicts[0].alpha != ALPHA:
+        return []
     n = max(verdict.paired.n for verdict in verdicts)
-    alpha = verdicts[0].alpha
     family = len(verdicts)
     looks = verdicts[0].rule.looks
+    looked = len(looks) > 1
     lines = []
     if contrast is not None:
-        lines.append(_contrast_line(contrast.paired.n, alpha, looked=len(looks) > 1))
-    lines.append(calibration_line(n, alpha))
+        lines.append(_contrast_line(contrast.paired.n, looked=looked))
+    kinds = {"score, normal": "", **{f"score, {name}": name for name in UNEVEN}}
+    lines.append(_line("A pair of arms", kinds, cells.PAIRED, n))
     if family > 1:
-        about = f"with any of {family} arms called better"
-        lines.append(_row_line(n, alpha, cells.HOLM, about, arms=family))
-    if len(looks) > 1:
-        about = "over all looks (after 5 and 8 seeds)"
-        lines.append(_row_line(looks[-1], alpha, cells.LOOKED, about))
+        kinds = {_nearest("", family): ""}
+        kinds |= {_nearest(name, family): name for name in cells.UNEVEN_FAMILIES}
+        lines.append(_line(f"Any of {family} arms", kinds, cells.HOLM, n))
+    if looked:
+        kinds = {f"normal, {AT_LOOKS}": ""}
+        kinds |= {f"{name}, {AT_LOOKS}": name for name in UNEVEN}
+        lines.append(_line("A pair over all looks", kinds, cells.LOOKED, looks[-1]))
     if any(verdict.word == EQUIVALENT for verdict in verdicts):
-        lines.append(_equivalence_line(n, alpha))
+        lines.append(_equivalence_line(n))
     return [line for line in lines if line]
 
 
-def keeps_alpha(verdicts: Sequence[Comparison]) -> bool:
-    """Whether no error rate that `calibration_lines` states lies above alpha."""
-    n = max(verdict.paired.n for verdict in verdicts)
-    alpha = verdicts[0].alpha
-    looks = verdicts[0].rule.looks
-    methods = [(cells.PAIRED, n), (cells.UNEVEN_PAIRED, n), (cells.AT_MARGIN, n)]
-    if len(verdicts) > 1:
-        methods.append((cells.HOLM, n))
-    if len(looks) > 1:
-        methods.append((cells.LOOKED, looks[-1]))
-    rates = []
-    for method, pairs in methods:
-        rates += [row["rate"] for row in _rows(method, pairs, alpha)]
-    return max(rates, default=0.0) <= alpha
+def _contrast_line(n: int, *, looked: bool) -> str | None:
+    method = cells.BY_CONTRAST
+    suffix = ""
+    if looked:
+        method = cells.CONTRAST_LOOKED
+        suffix = f", {AT_LOOKS}"
+    kinds = {f"2 x 2, normal{suffix}": ""}
+    kinds |= {f"2 x 2, {name}{suffix}": name for name in cells.UNEVEN_CONTRASTS}
+    return _line("A contrast of four arms", kinds, method, n)
 
 
-def calibration_line(n: int, alpha: float) -> str | None:
-    """The plain interval's false alarms at `n` pairs in one line; None where it was never
-    measured.
+def _nearest(name: str, family: int) -> str:
+    """The simulated kind of study whose number of arms is nearest to `family`."""
+    sizes = cells.UNEVEN_FAMILIES[name][0] if name else (2, 3, 5, 11)
+    return against_one(min(sizes, key=lambda size: abs(size - family)), name)
+
+
+def _line(subject: str, kinds: Mapping[str, str], method: Method, n: int) -> str | None:
+    """The method's rates: of the first kind of study, and of the others with what is uneven there.
+
+    `kinds` has what is uneven by the cell's name.
     """
-    rows = [row for row in _rows(cells.PAIRED, n, alpha) if row["cell"].startswith("score")]
+    rows = _measured(tuple(kinds), method, n)
     if not rows:
         return None
-    shares = {row["cell"]: row["rate"] for row in rows}
-    normal = shares.pop("score, normal")
-    uneven = ""
-    rates = _uneven_rates(n, alpha, cells.UNEVEN_PAIRED)
-    if rates is not None:
-        pairs, unstable, skewed = rates
-        uneven = (
-            f"; {_percent(unstable)} where 15 % of the runs of only one arm are unstable,"
-            f" {_percent(skewed)} where only one arm is skewed ({pairs} pairs, means equal)"
-        )
-    return (
-        f"Calibrated: {_percent(normal)} false alarms in {record()['studies']:,} simulated studies"
-        f" of {rows[0]['n']} pairs without a difference, at most {_percent(max(shares.values()))}"
-        f" where both arms are alike skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
+    normal, *uneven = rows
+    text = (
+        f"{subject}: {tenth_percent(normal.share)} false words in {STUDIES:,} simulated studies of"
+        f" {normal.n} pairs without a difference"
     )
+    for row in uneven:
+        what = kinds[row.cell]
+        text += f"; {tenth_percent(row.share)} where {what}"
+        if "noisy" not in what:
+            favourable, _ = _directions(row)
+            text += f" ({tenth_percent(favourable)} favour that side)"
+    return text
+
+
+def _directions(row: CalibrationRow) -> tuple[float, float]:
+    """The shares of studies with a false word that favours the side that is unstable or skewed, and
+    that favours the other side.
+    """
+    uneven = row.for_baseline / row.studies
+    even = row.for_treatment / row.studies
+    return (even, uneven) if "every treatment" in row.cell else (uneven, even)
 
 
 def uneven_line(verdict: Comparison) -> str | None:
-    """Beside a "better" that rests on arms with unstable runs: how often it is said there though
-    the means are equal.
+    """Beside a "better" that rests on arms with unstable runs: how often that side is called better
+    though the means are equal.
 
     No rule on few pairs keeps alpha there: where none of an arm's runs happens to be unstable, its
     scores look like those of a better arm. None for other words, without unstable runs, and where
     nothing was measured.
     """
-    if verdict.better is None or not any(count for count, _ in verdict.unstable or ()):
+    if verdict.better is None or verdict.unstable is None or verdict.alpha != ALPHA:
         return None
-    looks = verdict.rule.looks
-    looked = len(looks) > 1
-    if verdict.question == "contrast":
-        method = cells.UNEVEN_CONTRAST_LOOKED if looked else cells.UNEVEN_CONTRAST
-    elif verdict.rule.order:
-        method = cells.UNEVEN_ORDER_LOOKED if looked else cells.UNEVEN_ORDER
-    elif looked:
-        method = cells.UNEVEN_LOOKED
-    else:
-        method = cells.UNEVEN_HOLM if verdict.family > 1 else cells.UNEVEN_PAIRED
-    pairs = looks[-1] if looked else verdict.paired.n
-    rates = _uneven_rates(pairs, verdict.alpha, method)
-    if not rates:
+    baseline, treatment = (count > 0 for count, _ in verdict.unstable)
+    if not (baseline or treatment):
         return None
-    n, unstable, *skewed = rates
-    text = (
-        f"runs are unstable here: in simulated studies of {n} pairs with equal means 'better' is"
-        f" said in {_percent(unstable)} where 15 % of one arm's runs are unstable"
-    )
-    for rate in skewed:
-        text += f", in {_percent(rate)} where one arm is skewed"
-    return text
-
-
-def _uneven_rates(n: int, alpha: float, method: Method) -> tuple[Any, ...] | None:
-    """Pairs, and the rates where one arm alone has unstable runs and, if simulated, where its
-    scores are skewed.
-    """
-    rows = _rows(method, n, alpha)
+    favours_treatment = verdict.direction > 0
+    same_side = treatment if favours_treatment else baseline
+    kind, method, n = _uneven_kind(verdict, treatment_falls=favours_treatment == same_side)
+    rows = _measured((kind,), method, n)
     if not rows:
         return None
-    rates = []
-    for name in UNEVEN:
-        rates += [row["rate"] for row in rows if name in row["cell"]]
-    return rows[0]["n"], *rates
-
-
-def _row_line(n: int, alpha: float, method: Method, about: str, arms: int = 0) -> str | None:
-    """The worst of a method's rows; of cells that name a number of arms, those nearest to
-    `arms`.
-    """
-    rows = _rows(method, n, alpha)
-    if not rows:
-        return None
-    if arms:
-        sizes = [int(row["cell"].split()[0]) for row in rows]
-        nearest = min(sizes, key=lambda size: abs(size - arms))
-        rows = [row for row, size in zip(rows, sizes, strict=True) if size == nearest]
-        if nearest != arms:
-            about += f" (simulated with {nearest} arms)"
-    worst = max(row["rate"] for row in rows)
-    return f"{_percent(worst)} false alarms {about}, {rows[0]['n']} pairs"
-
-
-def _contrast_line(n: int, alpha: float, *, looked: bool) -> str | None:
-    method = cells.UNEVEN_CONTRAST_LOOKED if looked else cells.UNEVEN_CONTRAST
-    even = _rows(method._replace(name=method.name.removesuffix(", means equal")), n, alpha)
-    uneven = _rows(method, n, alpha)
-    if not even:
-        return None
+    with_falls, without_falls = _directions(rows[0])
+    side = "with" if same_side else "without"
+    share = with_falls if same_side else without_falls
+    _, _, uneven = kind.removesuffix(f", {AT_LOOKS}").rpartition(", ")
     return (
-        f"{_percent(even[0]['rate'])} false alarms by a contrast of four arms,"
-        f" {_percent(uneven[0]['rate'])} where 15 % of one arm's runs are unstable,"
-        f" {even[0]['n']} pairs"
+        f"runs are unstable here: where {uneven} and the means are equal, the side {side} unstable"
+        f" runs is called better in {tenth_percent(share)} of simulated studies of"
+        f" {rows[0].n} pairs"
     )
 
 
-def _equivalence_line(n: int, alpha: float) -> str | None:
-    false_claims = _rows(cells.AT_MARGIN, n, alpha)
-    right = [row["rate"] for row in _rows(cells.AT_ZERO, n, alpha)]
-    if not false_claims:
+def _uneven_kind(verdict: Comparison, *, treatment_falls: bool) -> tuple[str, Method, int]:
+    """The simulated kind of study with unstable runs that is nearest to the verdict's own, the
+    method that judged it, and the pairs.
+    """
+    looks = verdict.rule.looks
+    n = verdict.paired.n
+    looked = len(looks) > 1
+    if looked:
+        n = looks[-1]
+    if verdict.rule.order:
+        name = f"2 x 2, {UNSTABLE}"
+        if looked:
+            return f"{name}, {AT_LOOKS}", cells.LOOKED_IN_ORDER, n
+        return name, cells.IN_ORDER, n
+    if looked:
+        return f"{UNSTABLE}, {AT_LOOKS}", cells.LOOKED, n
+    if verdict.family == 1:
+        return f"score, {UNSTABLE}", cells.PAIRED, n
+    name = cells.TREATMENTS_UNSTABLE if treatment_falls else cells.BASELINE_UNSTABLE
+    return _nearest(name, verdict.family), cells.HOLM, n
+
+
+def _equivalence_line(n: int) -> str | None:
+    names = tuple(
+        row.cell for row in recorded_rates() if row.method == cells.AT_MARGIN.name and row.n == 5
+    )
+    wrong = _measured(names, cells.AT_MARGIN, n)
+    right = [row.share for row in _measured(names, cells.AT_ZERO, n)]
+    if not wrong:
         return None
-    worst = max(row["rate"] for row in false_claims)
+    worst = max(row.share for row in wrong)
     return (
         f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most"
-        f" {_percent(worst)} of the studies of {false_claims[0]['n']} pairs, of arms that do not"
-        f" differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
+        f" {tenth_percent(worst)} of the studies of {wrong[0].n} pairs, of arms that do not differ"
+        f" in {tenth_percent(min(right))} to {tenth_percent(max(right))}, by their noise"
     )
 
 
-def _rows(method: Method, n: int, alpha: float) -> list[dict[str, Any]]:
-    """A method's rows with the most pairs that are no more than `n`; none where alpha is not the
-    simulated one.
+def _measured(names: Sequence[str], method: Method, n: int) -> list[CalibrationRow]:
+    """The method's rows on these kinds of study, of the most pairs that all of them have and that
+    are no more than `n`; none where no kind has so few pairs.
     """
-    if alpha != ALPHA:
+    by_size: dict[int, dict[str, CalibrationRow]] = {}
+    for row in recorded_rates():
+        if row.method == method.name and row.cell in names and row.n <= n:
+            by_size.setdefault(row.n, {})[row.cell] = row
+    complete = [size for size, rows in by_size.items() if len(rows) == len(names)]
+    if not complete:
         return []
-    rows = [row for row in record()["rows"] if row["method"] == method.name and row["n"] <= n]
-    most = max((row["n"] for row in rows), default=0)
-    return [row for row in rows if row["n"] == most]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return [by_size[max(complete)][name] for name in names]

@@ -25,7 +25,7 @@ from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level
 from gspo_lab.report.formats import NONE, NOT_MEASURED, between
-from gspo_lab.report.views.calibration import calibration_lines, keeps_alpha
+from gspo_lab.report.views.calibration import calibration_lines
 from gspo_lab.report.views.replications import linked
 from gspo_lab.report.views.verdicts import facts, notes
 from gspo_lab.report.views.view import PageOnly, View
@@ -110,8 +110,8 @@ def _ranks(study: Source) -> tuple[str, list[list[str | float | None]]]:
         return "", []
     rows: list[list[str | float | None]] = []
     for place in ranked.places:
-        several = place.first != place.last
-        places = f"{place.first} to {place.last}" if several else str(place.first)
+        several = place.best_rank != place.worst_rank
+        places = f"{place.best_rank} to {place.worst_rank}" if several else str(place.best_rank)
         seeds = ", ".join(map(str, place.by_seed))
         rows.append([place.arm, place.mean, str(place.place), places, seeds])
     caption = (
@@ -189,8 +189,7 @@ def _calibrated(study: Source, pairs: int) -> Ground:
     rates = calibration_lines(verdicts, decided.contrast)
     alpha = verdicts[0].alpha
     missing = f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
-    grade: Grade = "good" if rates and keeps_alpha(verdicts) else "neutral"
-    return Ground("Calibration", ". ".join(rates) or missing, grade, "calibration")
+    return Ground("Calibration", ". ".join(rates) or missing, "neutral", "calibration")
 
 
 def _starts(study: Source) -> Ground:

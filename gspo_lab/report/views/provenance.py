@@ -178,7 +178,9 @@ def certificate_view(study: Source) -> CertificateView | None:
         states[name] = {str(state): count for state, count in counts.items()}
         for state, text, where in grouped(matched.of(name)):
             details.append((name, str(state), text, where or "all pairs"))
-    accepted = [f"Mismatch accepted on {entry.at}: {entry.reason}" for entry in matched.acceptances]
+    accepted = [
+        f"Mismatch accepted on {entry.time}: {entry.reason}" for entry in matched.acceptances
+    ]
     return CertificateView(
         _without_equal_checks(matched),
         states,

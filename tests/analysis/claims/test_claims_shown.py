@@ -1,6 +1,7 @@
 """Claims as a person meets them: the commands, the report's section and the page of docs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from claim_lab import PAIR, Fields, Numbers, evidence, gives
 
 from gspo_lab.analysis.claims import LIBRARY, judge
 from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.recording.store import DATABASE, Evidence
 from gspo_lab.report import render
@@ -105,24 +107,28 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
 def test_calibrate_prints_rates_bands_and_controls() -> None:
     data = json.loads(said("certify", "--rule", "--simulations", "100", "--json"))
     assert data["ok"] is True
-    text = "\n".join(lines(data["rows"], 100))
-    assert "every row lies where it must" in text
-    held = [row for row in data["rows"] if row["expectation"] not in ("told", "stated")]
-    rows = [line for line in text.splitlines() if "must lie in [" in line]
-    assert len(rows) == len(held)
-    assert all(line.endswith("ok") for line in rows)
-    block = text.split("no rule keeps .05")[1].split("How often an answer")[0]
-    stated = [row for row in data["rows"] if row["expectation"] == "stated"]
-    assert all(f"n = {row['n']}" in block and row["cell"] in block for row in stated)
-    controls = text.split("Negative controls")[1]
-    assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
-    power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
-    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {
-        "equivalent",
-        "more stable",
+    rows = data["rows"]
+    assert {"at most the band", "must fail", "stated", "power"} < {
+        row["expectation"] for row in rows
     }
-    first = data["rows"][0]
-    assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
+    for row in rows:
+        assert row["rate_low"] <= row["rate"] == row["false_words"] / 100 <= row["rate_high"]
+        assert max(row["for_baseline"], row["for_treatment"]) <= row["false_words"]
+
+
+def test_the_table_for_people_has_a_block_per_expectation() -> None:
+    text = "\n".join(lines(recorded_rates()))
+    assert "every row lies where it must" in text
+    _, controls, stated, power = re.split("Negative controls|Means are equal|How often", text)
+    limited = [line for line in text.splitlines() if "must lie in [" in line]
+    assert all(line.endswith("ok") for line in limited)
+    assert controls.count("must lie in [ 7.5 %, 100.0 %]") == 9
+    assert "must lie" not in stated + power
+    for row in recorded_rates():
+        if row.expectation == "stated":
+            assert f"n = {row.n}" in stated
+            assert row.cell in stated
+    assert "equivalent, truth: no difference" in power
 
 
 def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:

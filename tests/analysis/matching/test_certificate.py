@@ -42,7 +42,7 @@ CHECKS = [
     "first rewards",
     "first counts",
     "first mini-batches",
-    "compute",
+    "prompts and updates",
     "benchmark protocol",
     "benchmark items",
     "benchmark grader",
@@ -340,7 +340,7 @@ def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
         "benchmark protocol",
         "other facts",
         "first log-probs",
-        "compute",
+        "prompts and updates",
     }
     assert unknown == set(CHECKS) - same | {"other facts"}
     assert of(found, "weights").detail == "nothing recorded by gspo"
@@ -531,8 +531,8 @@ def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Pa
     lab = Lab(tmp_path, gspo="rollout = { dynamic_sampling = 2 }", records=dropping)
     found = lab.certificate()
     assert [of(found, name).state for name in ("plan", "prompts")] == ["equal"] * 2
-    stated = {of(found, name).state for name in ("first rollout", "first rewards", "compute")}
-    assert stated == {"differs as declared"}
+    names = ("first rollout", "first rewards", "prompts and updates")
+    assert {of(found, name).state for name in names} == {"differs as declared"}
     assert odd_ones(found) == set()
 
 
@@ -540,11 +540,11 @@ def test_arms_that_both_drop_groups_ask_as_many_others_as_they_need(tmp_path: Pa
     both = "rollout = { dynamic_sampling = 2 }"
     (tmp_path / "neither").mkdir()
     assert (
-        of(Lab(tmp_path / "neither", records=dropping).certificate(), "compute").state
+        of(Lab(tmp_path / "neither", records=dropping).certificate(), "prompts and updates").state
         == "differs undeclared"
     )
     lab = Lab(tmp_path, grpo=both, gspo=both, records=dropping)
-    found = of(lab.certificate(), "compute")
+    found = of(lab.certificate(), "prompts and updates")
     assert (found.state, found.parts) == ("differs as declared", ("prompts_total",))
     assert (
         found.detail == "prompts_total: 16 in grpo, 20 in gspo (declared: rollout.dynamic_sampling)"
@@ -762,27 +762,30 @@ def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_ar
 ) -> None:
     lab = Lab(tmp_path, coupled="true\ntokens_per_step = 4")
     lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)  # of 8
-    found = of(lab.certificate(), "compute")
+    found = of(lab.certificate(), "prompts and updates")
     assert found.state == "equal"
     assert found.detail.startswith(
-        "prompts_total 16; gspo / grpo: updates_total 0.875, tokens_sampled_total 1.000"
+        "prompts_total 16; not compared, gspo / grpo: updates_total 0.875,"
+        " tokens_sampled_total 1.000"
     )
     lab.set_of("gspo/s0", "step", {"prompts_total": 15}, step=3)
-    assert of(lab.certificate(), "compute").state == "differs undeclared"
+    assert of(lab.certificate(), "prompts and updates").state == "differs undeclared"
 
 
 def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab) -> None:
-    alike = "prompts_total 16, updates_total 8; gspo / grpo: tokens_sampled_total 1.000, "
-    assert of(lab.certificate(), "compute").detail.startswith(alike)
+    alike = (
+        "prompts_total 16, updates_total 8; not compared, gspo / grpo: tokens_sampled_total 1.000, "
+    )
+    assert of(lab.certificate(), "prompts and updates").detail.startswith(alike)
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 144}, step=3)  # of 128
-    found = of(lab.certificate(), "compute")
+    found = of(lab.certificate(), "prompts and updates")
     assert found.state == "equal"
     assert (
-        "gspo / grpo: tokens_sampled_total 1.125, tokens_trained_total 1.000, flops_total 1.000"
-        in found.detail
+        "not compared, gspo / grpo: tokens_sampled_total 1.125, tokens_trained_total 1.000,"
+        " flops_total 1.000" in found.detail
     )
     lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)
-    found = of(lab.certificate(), "compute")
+    found = of(lab.certificate(), "prompts and updates")
     assert (found.state, found.detail) == (
         "differs undeclared",
         "updates_total: 8 in grpo, 7 in gspo",

@@ -240,4 +240,4 @@ def test_whatever_is_another_at_one_run_is_named(
     with Evidence.open(room.runs / "lab.db") as evidence:
         parted = first_difference(evidence, "dice/grpo/s0", "dice/gspo/s0")
     prompt = next(one for one in parted.later if one.kind == "prompt")
-    assert (prompt.where, prompt.left, prompt.right) == ("step 1", asked[0], asked[1])
+    assert (prompt.where, prompt.value_a, prompt.value_b) == ("step 1", asked[0], asked[1])

@@ -55,7 +55,7 @@ def test_the_guide_s_lines_of_python_run(
 
 def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
     found = parting(lab, TWIN, "toy/gspo/s0")
-    assert (found.kind, found.where, found.left, found.right) == (
+    assert (found.kind, found.where, found.value_a, found.value_b) == (
         "setting",
         "objective.clip_high",
         "0.27",
@@ -71,8 +71,8 @@ def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
         ("log-probs", "step 1, logprob_digest"),
         ("answer", "sums after 2 steps, held-8 #0"),
     ]
-    assert (found.later[3].left, found.later[3].right) == ("0.5", "1")
-    assert (found.later[4].left, found.later[4].right) == (
+    assert (found.later[3].value_a, found.later[3].value_b) == ("0.5", "1")
+    assert (found.later[4].value_a, found.later[4].value_b) == (
         "train-0-1-0 said g›rpo 0",
         "train-0-1-0 said g›spo 0",
     )
@@ -84,7 +84,7 @@ def test_an_undeclared_setting_comes_before_declared_ones(lab: Lab) -> None:
         "gspo/s0/run.json", lambda run: run["settings"]["update"].update(weight_decay=0.1)
     )
     found = parting(lab, TWIN, "toy/gspo/s0")
-    assert (found.where, found.left, found.right, found.declared) == (
+    assert (found.where, found.value_a, found.value_b, found.declared) == (
         "update.weight_decay",
         "0",
         "0.1",
@@ -94,21 +94,25 @@ def test_an_undeclared_setting_comes_before_declared_ones(lab: Lab) -> None:
 
 def test_another_seed_is_the_first_difference(lab: Lab) -> None:
     found = parting(lab, TWIN, "toy/grpo/s1")
-    assert (found.kind, found.where, found.left, found.right) == ("setting", "seed", "0", "1")
+    assert (found.kind, found.where, found.value_a, found.value_b) == ("setting", "seed", "0", "1")
     prompt = next(one for one in found.later if one.kind == "prompt")
-    assert (prompt.where, prompt.left, prompt.right) == ("step 0", "train-0-0-0", "train-1-0-0")
+    assert (prompt.where, prompt.value_a, prompt.value_b) == (
+        "step 0",
+        "train-0-0-0",
+        "train-1-0-0",
+    )
 
 
 def test_a_package_comes_before_the_weights(lab: Lab) -> None:
     lab.set_facts("grpo/s0", weights="ee" * 32, packages={"torch": "2.13.1", "numpy": "2.4.6"})
     found = parting(lab)
-    assert (found.kind, found.where, found.left, found.right) == (
+    assert (found.kind, found.where, found.value_a, found.value_b) == (
         "package",
         "packages.torch",
         "2.13.1",
         "2.13.0",
     )
-    assert [(one.kind, one.left, one.right) for one in found.later] == [
+    assert [(one.kind, one.value_a, one.value_b) for one in found.later] == [
         ("weights", "e" * 12, "a" * 12)
     ]
 
@@ -125,7 +129,7 @@ def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
 
     lab.edit_journal("grpo/s0", swap)
     found = parting(lab)
-    assert (found.kind, found.where, found.left, found.right) == (
+    assert (found.kind, found.where, found.value_a, found.value_b) == (
         "prompt",
         "step 2",
         "train-0-2-1",
@@ -147,12 +151,12 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
     lab.set_of("grpo/s0", "step", {"rollout_digest": "other"}, step=3)
     found = parting(lab)
     assert (found.kind, found.where) == ("rollout", "step 3, response 1 to problem 'train-0-3-2'")
-    assert found.left == "›" + "a" * 40 + "…"
-    assert found.right == "›train-0-3-2 said grpo 1"
+    assert found.value_a == "›" + "a" * 40 + "…"
+    assert found.value_b == "›train-0-3-2 said grpo 1"
     theirs = lab.runs / "copy" / "grpo" / "s0" / "journal.jsonl"
     recorded_instead(theirs, "train-0-3-2 said grpo 1", f"{long}y")
     rebuild(lab.runs)
-    assert (parting(lab).left, parting(lab).right) == (
+    assert (parting(lab).value_a, parting(lab).value_b) == (
         f"…{'a' * 40}›x{'a' * 39}…",
         f"…{'a' * 40}›y",
     )
@@ -160,7 +164,7 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
         "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
     )
     found = parting(lab)
-    assert (found.where, found.left) == ("step 3, token ids", "other")
+    assert (found.where, found.value_a) == ("step 3, token ids", "other")
     assert found.context == (
         "no response of this step was kept; what a step does not train on never is",
     )
@@ -170,7 +174,7 @@ def test_the_first_update_that_differs_is_named_with_its_column(lab: Lab) -> Non
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.5, "loss": 9.0}, step=2, minibatch=1)
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.75}, step=3, minibatch=0)
     found = parting(lab)
-    assert (found.kind, found.where, found.left, found.right) == (
+    assert (found.kind, found.where, found.value_a, found.value_b) == (
         "update",
         "step 2, mini-batch 1, loss",
         "9",
@@ -186,7 +190,7 @@ def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) ->
     lab.set_of("grpo/s0", "update", {"learning_rate": 1.25e-5 * (1 + 2**-24)}, step=0, minibatch=0)
     same = parting(lab)
     apart = parting(lab, TWIN, "toy/gspo/s0")
-    assert (same.where, same.left) == ("step 0, mini-batch 0, learning_rate", "1.25000007e-05")
+    assert (same.where, same.value_a) == ("step 0, mini-batch 0, learning_rate", "1.25000007e-05")
     assert "step 0, mini-batch 1, loss" in [later.where for later in apart.later]
 
 

@@ -120,7 +120,7 @@ def test_three_arms_by_pencil() -> None:
     4, p = .0161. Holm over three pairs: .0039 < .0167, .0161 < .025, .116 > .05."""
     b = shifted(6)
     found = ranked(a=np.zeros(5), b=b, c=b + shifted(2))
-    assert [(one.arm, one.place, one.first, one.last) for one in found.places] == [
+    assert [(one.arm, one.place, one.best_rank, one.worst_rank) for one in found.places] == [
         ("c", 1, 1, 2),
         ("b", 2, 1, 2),
         ("a", 3, 3, 3),
@@ -132,7 +132,7 @@ def test_three_arms_by_pencil() -> None:
         (1, 2, 2, 2, 2),
         (3, 3, 3, 3, 3),
     ]
-    assert (found.may_be_best, found.apart, found.compared) == (("c", "b"), 2, 3)
+    assert (found.may_be_best, found.separated, found.compared) == (("c", "b"), 2, 3)
     assert (
         found.sentence
         == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
@@ -154,7 +154,7 @@ def test_one_arm_is_the_best_where_it_is_told_from_all_others() -> None:
     assert (
         found.sentence == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
     )
-    assert [(one.first, one.last) for one in found.places] == [(1, 1), (2, 3), (2, 3)]
+    assert [(one.best_rank, one.worst_rank) for one in found.places] == [(1, 1), (2, 3), (2, 3)]
 
 
 def test_holm_counts_every_pair_of_six_arms() -> None:
@@ -170,13 +170,13 @@ def test_holm_counts_every_pair_of_six_arms() -> None:
         found.sentence
         == "Any of the 6 arms may be the best: none of 15 pairs of arms differ over 5 seeds."
     )
-    assert {(one.first, one.last) for one in found.places} == {(1, 6)}
+    assert {(one.best_rank, one.worst_rank) for one in found.places} == {(1, 6)}
     assert found.places[0].arm == "b"
 
 
 def test_what_answers_alone_vary_and_equal_scores_tell_nothing_apart() -> None:
     scores = {"a": [0.0] * 5, "b": list(shifted(6)), "c": [0.0] * 5}
-    assert ranking(scores, 0.05, lambda a, b: 100.0).apart == 0
+    assert ranking(scores, 0.05, lambda a, b: 100.0).separated == 0
     found = ranking(scores, 0.05, lambda a, b: None)
     assert [(one.arm, one.place, one.by_seed) for one in found.places[1:]] == [
         ("a", 2, (2,) * 5),
@@ -188,7 +188,7 @@ def test_what_answers_alone_vary_and_equal_scores_tell_nothing_apart() -> None:
 def test_two_seeds_bound_nothing() -> None:
     found = ranking({"a": [0.0, 0.1], "b": [0.5, 0.6], "c": [0.9, 0.9]}, 0.05, lambda a, b: None)
     assert found.sentence == "Fewer than 3 seeds cannot rank the 3 arms."
-    assert {(one.first, one.last) for one in found.places} == {(1, 3)}
+    assert {(one.best_rank, one.worst_rank) for one in found.places} == {(1, 3)}
 
 
 def test_a_place_is_missed_no_more_often_than_alpha() -> None:
@@ -198,7 +198,7 @@ def test_a_place_is_missed_no_more_often_than_alpha() -> None:
     missed = sum(
         ranked(
             **dict(zip("abcdef", rng.normal(size=(6, 3)) + rng.normal(size=3), strict=True))
-        ).apart
+        ).separated
         > 0
         for _ in range(studies)
     )

@@ -24,12 +24,12 @@ def test_no_worse_by_hand() -> None:
     # Mean .1, sd .1, se .1 / sqrt(3): against -.02 t = .12 sqrt(3) / .1 = 2.078 on 2 degrees of
     # freedom, p .173.
     paired = paired_t([0.0, 0.1, 0.2])
-    assert paired.no_worse(0.02, second=True) == pytest.approx(0.1732, abs=1e-3)
+    assert paired.no_worse(0.02, treatment=True) == pytest.approx(0.1732, abs=1e-3)
     # The first arm is behind by .1, more than the margin.
-    assert paired.no_worse(0.02, second=False) == 1.0
-    assert paired_t([0.1] * 4).no_worse(0.02, second=True) == 0.0
-    assert paired_t([-0.1] * 4).no_worse(0.02, second=True) == 1.0
-    assert paired_t([0.1, 0.2]).no_worse(0.02, second=True) is None
+    assert paired.no_worse(0.02, treatment=False) == 1.0
+    assert paired_t([0.1] * 4).no_worse(0.02, treatment=True) == 0.0
+    assert paired_t([-0.1] * 4).no_worse(0.02, treatment=True) == 1.0
+    assert paired_t([0.1, 0.2]).no_worse(0.02, treatment=True) is None
 
 
 def test_more_and_less_stable_are_the_same_rule() -> None:
