@@ -18,7 +18,7 @@ from typing import Any
 from pandas import DataFrame, Series
 
 from gspo_lab.analysis import readings
-from gspo_lab.analysis.claims import judge
+from gspo_lab.analysis.claims import answer, judge
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
@@ -32,7 +32,6 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.recording.store.schema import RECORD_TABLES
-from gspo_lab.report.views.answer import answer_view
 
 
 class Lab:
@@ -272,7 +271,8 @@ class Study:
 
     def answer(self) -> str:
         """The three lines that `gspo-lab show` and the report open with."""
-        return "\n".join(answer_view(self.source).summary)
+        answered = answer(self.source)
+        return "\n".join((answered.text, answered.ground, f"Next: {answered.command}"))
 
 
 def _word(name: str, word: str, choices: Iterable[str]) -> str:
