@@ -3,7 +3,7 @@ unstable.
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import fsum, sqrt
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
         final = wrong = latest = best = best_evaluation = None
         scores: list[float] = []
         deciding = tuple(int(at) for at in step[step > 0][-last:])
-        asked = float(answers[step > 0][-last:].sum())
+        asked = fsum(answers[step > 0][-last:])
         errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
         carried = 0
         # An evaluation without grades repeats the one before it. Without a start's score the first
