@@ -31,6 +31,7 @@ from gspo_lab.recording.runfolder import RunFolder
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from gspo_lab.analysis.readings import Source
     from gspo_lab.cli.published_score import PublishedNumber
     from gspo_lab.recording.store import Evidence
     from gspo_lab.tasks.evaluation.benchmark_spec import Bench
@@ -371,6 +372,55 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
     return missing
 
 
+def _difficulties(bench: "Bench") -> dict[str, Any]:
+    """The difficulty of every problem whose task rates it."""
+    rating = getattr(bench.task, "difficulty", lambda problem: None)
+    ratings = {problem.id: rating(problem) for problem in bench.problems}
+    return {problem: value for problem, value in ratings.items() if value is not None}
+
+
+def _arms_compared(source: "Source", bench: str) -> list[dict[str, Any]]:
+    """How a study's arms compare with its baseline on one benchmark."""
+    from gspo_lab.analysis.readings.answers import arms_apart
+
+    return [
+        {
+            "bench": bench_name,
+            "arm": arm,
+            "against": source.declaration.baseline,
+            "seeds": test.seeds,
+            "problems": problems,
+            "difference": test.estimate,
+            "low": test.low,
+            "high": test.high,
+            "note": test.reason,
+        }
+        for bench_name, arm, problems, test in arms_apart(source, bench)
+    ]
+
+
+def _print_scores(
+    name: str,
+    bench: "Bench",
+    rows: list[dict[str, Any]],
+    compared: list[dict[str, Any]] | None,
+) -> None:
+    """The table of one benchmark's scores, and how a study's arms compare on it."""
+    readable = [_readable(row) for row in rows]
+    print_table(readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows)}")
+    if compared:
+        print_table(compared, empty="", title="\narms, on new problems and new seeds")
+
+
+def _print_published(rows: list[dict[str, Any]]) -> None:
+    """How each score compares with the published number, and what differs in protocol."""
+    from gspo_lab.cli.published_score import sentence
+
+    for row in rows:
+        typer.echo(f"{row['run_id']}, step {row['step']}: {sentence(row['published'])}")
+    typer.echo(_published_protocol(rows[0]["published"]["differs"]))
+
+
 def _show(
     runs: Path,
     ids: list[str],
@@ -386,35 +436,18 @@ def _show(
     Returns whether all answers were graded.
     """
     from gspo_lab.analysis.readings import Source
-    from gspo_lab.analysis.readings.answers import arms_apart
-    from gspo_lab.cli.published_score import sentence
 
     with evidence_of(runs) as evidence:
         rows = {}
         for name, bench in benches.items():
-            rating = getattr(bench.task, "difficulty", lambda problem: None)
-            ratings = {problem.id: rating(problem) for problem in bench.problems}
-            difficulties = {
-                problem: value for problem, value in ratings.items() if value is not None
-            }
-            rows[name] = scores(evidence, ids, name, difficulties)
+            rows[name] = scores(evidence, ids, name, _difficulties(bench))
             if published is not None:
                 for row in rows[name]:
                     row["published"] = published.compared(row, bench)
         source = Source(evidence, study or "")
-        compared: dict[str, list[dict[str, Any]]] = {}
-        for name in benches if study is not None else ():
-            compared[name] = []
-            for bench_name, arm, problems, test in arms_apart(source, name):
-                comparison: dict[str, Any] = {"bench": bench_name, "arm": arm}
-                comparison["against"] = source.declaration.baseline
-                comparison |= {
-                    "seeds": test.seeds,
-                    "problems": problems,
-                    "difference": test.estimate,
-                }
-                comparison |= {"low": test.low, "high": test.high, "note": test.reason}
-                compared[name].append(comparison)
+        compared = {}
+        if study is not None:
+            compared = {name: _arms_compared(source, name) for name in benches}
     if json:
         protocols = {name: bench.protocol for name, bench in benches.items()}
         flat = list(chain.from_iterable(rows.values()))
@@ -422,16 +455,9 @@ def _show(
         print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
-            readable = [_readable(row) for row in rows[name]]
-            print_table(
-                readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}"
-            )
-            if compared.get(name):
-                print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
-            for row in rows[name] if published is not None else ():
-                typer.echo(f"{row['run_id']}, step {row['step']}: {sentence(row['published'])}")
+            _print_scores(name, bench, rows[name], compared.get(name))
             if published is not None:
-                typer.echo(_published_protocol(rows[name][0]["published"]["differs"]))
+                _print_published(rows[name])
     for name, bench in benches.items():
         for note in _notes(rows[name], served, sampled=bench.sampling.temperature > 0):
             warn(f"{name}: {note}")

@@ -91,19 +91,32 @@ def build_task(
         }
     if ":" in name and signature_of(made_by) is not None:
         return read_custom(name, made_by, options, base or Path())
+    task = _made(name, made_by, options)
+    if name in BENCHMARKS:
+        task.enough = enough
+    return _completed(name, task)
+
+
+def _made(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
+    """What a task's class or function returns for the options."""
     if not callable(made_by):
         raise LabError(f"task '{name}': it is {type(made_by).__name__}, not a class or a function")
     try:
         check_options(name, options, inspect.signature(made_by).parameters.values())
-        task: Any = made_by(**options)
+        return made_by(**options)
     except LabError:
         raise
     except Exception as error:
         if name in KNOWN:
             raise
         raise LabError(f"task '{name}': making it failed with {one_line_error(error)}") from error
-    if name in BENCHMARKS:
-        task.enough = enough
+
+
+def _completed(name: str, task: Any) -> Task:
+    """The task with the attributes of `Task` that its own class leaves out.
+
+    LabError where a required one is missing.
+    """
     for part in PARTS:
         if not hasattr(task, part):
             raise LabError(

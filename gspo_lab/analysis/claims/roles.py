@@ -23,11 +23,7 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
     """
     declared = source.declaration
     settings = {name: arm.settings for name, arm in declared.arms.items()}
-    pool = [arm for arm in settings if declared.is_known(arm, LEVEL)]
-    if moe:
-        pool = [arm for arm in pool if mixtures(source)[arm] is not False]
-    # The least stale arm plays a rule's part.
-    pool.sort(key=lambda arm: _off_policy_settings(settings[arm]))
+    pool = _candidates(source, moe=moe)
     roles: dict[str, str] = {}
 
     def play(role: str, fits: Callable[[Settings], bool], arms: Iterable[str]) -> None:
@@ -54,6 +50,15 @@ def find_roles(source: Source, named: Mapping[str, str], *, moe: bool = False) -
         if arm in settings:
             roles[role] = arm
     return roles
+
+
+def _candidates(source: Source, *, moe: bool) -> list[str]:
+    """The arms that may play a role, the least stale first."""
+    arms = source.declaration.arms
+    candidates = [arm for arm in arms if source.declaration.is_known(arm, LEVEL)]
+    if moe:
+        candidates = [arm for arm in candidates if mixtures(source)[arm] is not False]
+    return sorted(candidates, key=lambda arm: _off_policy_settings(arms[arm].settings))
 
 
 def _follows(settings: Settings, level: str, grpo: Settings | None) -> bool:

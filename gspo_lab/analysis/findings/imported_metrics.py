@@ -175,12 +175,18 @@ def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
     if extra:
         listed = "; ".join(f"{arm} {', '.join(map(str, more))}" for arm, more in extra.items())
         yield f"Seeds that not all arms have, and that no pair is made of: {listed}."
+    yield from _of_lengths(source)
+    yield from _of_benchmarks(source)
+
+
+def _of_lengths(source: Source) -> Iterator[str]:
+    """What is said where the logs of the arms have different lengths."""
     for measure, by_run in read_lengths(source.evidence, source.study).items():
         ends = {
             arm: sorted(
                 {by_run[run.id] for run in runs_of(source) if run.arm == arm and run.id in by_run}
             )
-            for arm in seeds
+            for arm in source.declaration.arms
         }
         if len(set(chain(*ends.values()))) > 1:
             known = {
@@ -190,6 +196,10 @@ def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
             }
             text = "; ".join(f"{arm} {listed}" for arm, listed in known.items())
             yield f"Logs differ in {measure}: {text}.{f' {ENDS}' if measure == LENGTH else ''}"
+
+
+def _of_benchmarks(source: Source) -> Iterator[str]:
+    """What is said where runs were asked different numbers of a benchmark's problems."""
     benchmarks = scores(source).dropna(subset=["problems"])
     sizes: dict[str, set[int]] = {}
     for bench, count in sorted(zip(benchmarks["bench"], benchmarks["problems"], strict=True)):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import GradeRecord, StoredAnswer
 from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.study import BenchTable, Run
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
 from gspo_lab.tasks.base import Problem, Task
 from gspo_lab.tasks.evaluation.evaluated_models import run_chats
@@ -157,6 +158,37 @@ class SpotCheck(NamedTuple):
     left: tuple[str, ...]
 
 
+def _questions_changed(
+    run: Run, bench: BenchTable, problems: Sequence[Problem], rows: Sequence[StoredQuestion]
+) -> list[tuple[str, str]]:
+    """Where the recorded questions of a benchmark are not those of the task: place and sentence."""
+    odd = []
+    by_step: dict[int, set[tuple[str, int]]] = {}
+    for _, step, problem, sample, *_ in rows:
+        by_step.setdefault(step, set()).add((problem, sample))
+    samples = {step: bench.samples_at(step, run.settings.steps) for step in by_step}
+    due = {
+        q.key: (q.seed, q.problem.prompt, q.problem.reference)
+        for q in questions(bench.name, problems, max(samples.values(), default=0), run.seed)
+    }
+    for step, keys in by_step.items():
+        if keys != {key for key in due if key[1] < samples[step]}:
+            odd.append(
+                (
+                    f"{bench.name}, step {step}",
+                    f"{bench.name} after step {step} asked other problems",
+                )
+            )
+    unlike = next((row for row in rows if row[2:4] in due and row[4:] != due[row[2:4]]), None)
+    if unlike is not None:
+        words = (
+            f"{bench.name} after step {unlike[1]}: {unlike[2]} #{unlike[3]} has another seed,"
+            " prompt or reference"
+        )
+        odd.append((f"{bench.name}, {unlike[2]}", words))
+    return odd
+
+
 def spot_check(
     folder: RunFolder,
     stored: Sequence[StoredAnswer],
@@ -189,31 +221,8 @@ def spot_check(
     odd = []
     left = []
     for bench in run.settings.bench:
-        problems = held_out[bench.name]
         rows = [row for row in recorded if row[0] == bench.name]
-        by_step: dict[int, set[tuple[str, int]]] = {}
-        for _, step, problem, sample, *_ in rows:
-            by_step.setdefault(step, set()).add((problem, sample))
-        samples = {step: bench.samples_at(step, run.settings.steps) for step in by_step}
-        due = {
-            q.key: (q.seed, q.problem.prompt, q.problem.reference)
-            for q in questions(bench.name, problems, max(samples.values(), default=0), run.seed)
-        }
-        for step, keys in by_step.items():
-            if keys != {key for key in due if key[1] < samples[step]}:
-                odd.append(
-                    (
-                        f"{bench.name}, step {step}",
-                        f"{bench.name} after step {step} asked other problems",
-                    )
-                )
-        unlike = next((row for row in rows if row[2:4] in due and row[4:] != due[row[2:4]]), None)
-        if unlike is not None:
-            words = (
-                f"{bench.name} after step {unlike[1]}: {unlike[2]} #{unlike[3]} has another seed,"
-                " prompt or reference"
-            )
-            odd.append((f"{bench.name}, {unlike[2]}", words))
+        odd += _questions_changed(run, bench, held_out[bench.name], rows)
     graders = {bench: task.grader for bench, (_, task) in tasks.items()}
     same = [answer for answer in stored if graders.get(answer.bench) == answer.grader]
     graded_later = {(grade["bench"], grade["grader"]) for grade in folder.grades.records("grade")}

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,7 @@ def _start(
     lab_asks = not engine.asks_benchmarks
     answers = StepLines(attempt / ANSWERS)
     updates = StepLines(attempt / UPDATES)
-
-    def stop_asked() -> bool:
-        """Asked now and then while the program works: its first answer ends its start."""
-        if folder.phase()[0] is not Phase.TRAINING and (attempt / ANSWERS).exists():
-            folder.enter(Phase.TRAINING)
-        return stop()
-
+    stop_asked = partial(_asked_to_stop, folder, attempt, stop)
     moments = set[int]().union(*(bench.moments(run.settings.steps) for bench in run.settings.bench))
 
     def evaluated(step: int, model: Path | str) -> list[AnswerRecord]:
@@ -160,6 +155,13 @@ def _start(
                     shutil.rmtree(model, ignore_errors=True)
                 child.send_line(WRITTEN)
     return steps_done
+
+
+def _asked_to_stop(folder: RunFolder, attempt: Path, stop: Stop) -> bool:
+    """Asked now and then while the program works: its first answer ends its start."""
+    if folder.phase()[0] is not Phase.TRAINING and (attempt / ANSWERS).exists():
+        folder.enter(Phase.TRAINING)
+    return stop()
 
 
 def _bench_answers(
