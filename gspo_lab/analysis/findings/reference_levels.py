@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gspo_lab.analysis.findings.decision import decision
-from gspo_lab.analysis.findings.run_outcomes import RunOutcome
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.verdict import Comparison
@@ -102,9 +102,11 @@ class ReferenceLevels:
 
 @once
 def score_levels(source: Source) -> dict[str, ScoreLevels]:
-    """Per arm its levels on the primary benchmark, over its runs that decide."""
+    """Per arm its levels on the primary benchmark, over its runs of the deciding seeds."""
+    decided = decision(source)
+    ended = [run for run in outcomes(source, decided.primary) if decided.runs.has(run)]
     return {
-        arm: _levels(arm, [_run_levels(run) for run in decision(source).ended if run.arm == arm])
+        arm: _levels(arm, [_run_levels(run) for run in ended if run.arm == arm])
         for arm in source.arms
     }
 
