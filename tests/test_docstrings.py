@@ -22,6 +22,8 @@ OF_OTHERS = {
     "x.py",  # any file of a package
     "file.py",  # any file of a user
     "testing_util.py",  # of LiveCodeBench's own checker
+    "grpo_trainer.py",  # of TRL
+    "core_algos.py",  # of verl
     "NAME.j2",
     "NAME.md",
 }
@@ -31,6 +33,8 @@ OTHER_DOTTED_NAMES = {
     "gspo_lab.claims",
     "areal.infra.rpc.rpc_server",  # another program's module
     "data.reward",  # a key of a log
+    "log.csv",  # files that an export writes
+    "log.parquet",
 }
 STUDY_KEYS = ROOT / "docs/reference/study-keys.md"
 

@@ -34,7 +34,7 @@ class PublishedNumber:
         (Newcombe 1998, method 10).
 
         The published interval is Jeffreys' for its answers; unknown, they are as many as the
-        benchmark's problems. `differs`: the settings other than the benchmark's usual ones.
+        benchmark's problems. "differs" has the settings other than the benchmark's usual ones.
         """
         share = self.number if self.number <= 1 else self.number / 100
         answers = self.answers or bench.available

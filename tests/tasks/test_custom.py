@@ -273,7 +273,8 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
         ),
         (
             {"held_out": "leak.jsonl"},
-            r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3$",
+            r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3; remove one"
+            r" of the two lines$",
         ),
         ({"stop": ""}, "stop = '' must be a text or a list of texts, none empty"),
         ({"stop": [1]}, r"stop = \[1\] must be"),

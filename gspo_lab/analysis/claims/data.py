@@ -131,7 +131,7 @@ class ClaimData:
                 "no-benchmark", "the study declares no benchmark, so there is no score"
             )
         run = self.run(arm, seed)
-        steps, scores, _ = evaluations(self.source, name).get(run, np.zeros((3, 0)))
+        steps, scores, *_ = evaluations(self.source, name).get(run, np.zeros((4, 0)))
         if self.ungraded_wrong and len(steps):
             by_step = counted_wrong(self.source, name, run)
             scores = np.array([by_step[int(step)] for step in steps])

@@ -243,7 +243,7 @@ def _first_step(
 def _rollout(step: int, answers: Answers, a: str, b: str, complete: bool) -> Difference:
     """The first stored response that differs, as an excerpt.
 
-    `whole`: all responses that train were stored.
+    `complete`: all responses that train were stored.
     """
     answers_a, answers_b = answers
     stored = [key for key in answers_a if key[:2] == (ROLLOUT, step) and key in answers_b]
