@@ -207,4 +207,4 @@ def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) 
     )
     assert completed.returncode == 0, completed.stderr
     for entry in json.loads(completed.stdout)["rules"]:
-        assert entry["wanted"] / 1.5 <= entry["clipped"] <= entry["wanted"] * 1.5, entry
+        assert entry["target"] / 1.5 <= entry["clipped"] <= entry["target"] * 1.5, entry
