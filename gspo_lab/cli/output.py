@@ -31,8 +31,10 @@ def console(*, stderr: bool = False) -> "Console":
     """A console with the terminal's width, or one that never folds lines."""
     from gspo_lab.running.progress import VisibleConsole
 
-    printer = VisibleConsole(stderr=stderr)
-    return printer if printer.is_terminal else VisibleConsole(stderr=stderr, width=PIPED_WIDTH)
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    size = shutil.get_terminal_size()
+    width = size.columns if terminal else PIPED_WIDTH
+    return VisibleConsole(stderr=stderr, width=width, height=size.lines)
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

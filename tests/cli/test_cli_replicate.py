@@ -83,7 +83,7 @@ def test_another_machine_s_runs_stand_in_the_report(here: Path) -> None:
     leave_runs(path, here / "there", at=5000.0)
     said = gspo_lab("report", "seen", "--include", "there")
     assert said.code == 0, said.err
-    assert "seen (there) (the numbers of seen, counted once)" in said.err
+    assert "seen (there), not verified (the numbers of seen, counted once)" in said.err
     data = json.loads((here / "reports" / "seen.json").read_text())["studies"]["seen"]
     assert [one["copy_of"] for one in data["replications"]["executions"]] == [None, "seen"]
     assert sorted(path.name for path in (here / "there").iterdir()) == ["seen"]

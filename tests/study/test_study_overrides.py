@@ -102,6 +102,7 @@ def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path) -> None:
         "last": 2,
         "looks": [3],
         "question": "stability",
+        "chosen": "pilots",
     }
     for key in VerdictTable.model_fields.keys() - {"contrast", "names", "order", "over"}:
         value = given.get(key, 0.25)

@@ -203,7 +203,9 @@ def _rows(converted: Conversion) -> dict[str, dict[int, float]]:
 
 
 def guess_source(path: Path) -> str:
-    """The source that reads a path. LabError where nothing tells."""
+    """The source that reads a path. LabError where nothing tells, or nothing is there."""
+    if not path.exists():
+        raise LabError(f"{path}: no such file or folder")
     for pattern, source in SOURCES.items():
         in_folder = path.is_dir() and pattern[:2] != "*." and any(path.glob(pattern))
         if in_folder or (path.is_file() and path.match(pattern)):

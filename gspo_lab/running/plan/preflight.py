@@ -58,8 +58,10 @@ def check(study: Study, *, data: bool = True) -> None:
             check_hub(model)
         check_architecture(model)
         check_chat_template(model)
+    ranks = dict.fromkeys((study.model(arm), arm.settings.update.lora_rank) for arm in arms)
+    for model, rank in ranks:
+        check_rank(model, rank)
     for arm in arms:
-        check_rank(study.model(arm), arm.settings.update.lora_rank)
         _check_device(arm.settings, base)
     for arm in arms:
         check_engine(arm.name, arm.settings, base)

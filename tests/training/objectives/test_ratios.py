@@ -78,7 +78,7 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = ("grpo", "gspo", "toy")
     columns = {entry.name: entry.metadata for entry in fields(Columns)}
     of_rules = [f"{name}_{rule}" for name in ("would", "flip") for rule in rules]
-    assert list(columns) == ["first", *of_rules, "last"]
+    assert list(columns) == ["earlier", *of_rules, "last"]
     assert columns["would_toy"]["meaning"] == "with r = w_2 and a toy's range"
     bands = reference_bands([])
     assert bands["toy"] == (0.1, 0.1)
