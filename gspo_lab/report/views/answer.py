@@ -18,7 +18,7 @@ from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, read
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
-from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT
+from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations, listed
 from gspo_lab.report.formats import format_number
@@ -73,6 +73,13 @@ class AnswerView(View):
     is_command: PageOnly[bool]
     readings: dict[str, str] = field(
         default_factory=lambda: {
+            "start": "score.start",
+            "best": "score.best_evaluation",
+            "final": "score.final",
+            "by_seed": "score.latest",
+            "seconds": DEVICE_SECONDS.key,
+            "memory": PEAK_MEMORY.key,
+            "not_graded": "grader_errors.share",
             "grader_errors": "grader_errors.share",
             "clipped": CLIP.key,
             "clipped_gradient": CLIP_GRADIENT.key,

@@ -141,8 +141,8 @@ def test_three_arms_by_pencil() -> None:
         "arm": "a",
         "mean": 0.0,
         "place": 3,
-        "first": 3,
-        "last": 3,
+        "best_rank": 3,
+        "worst_rank": 3,
         "by_seed": (3, 3, 3, 3, 3),
     }
 

@@ -85,7 +85,9 @@ def test_of_two_names_of_one_number_the_mapped_one_or_the_first_is_the_column(
 
 def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: Path) -> None:
     rows = trl_rows(range(1, 4))
-    rows[1]["reward"], rows[1]["grad_norm"], rows[2]["grad_norm"] = math.nan, math.inf, math.nan
+    rows[1]["reward"] = math.nan
+    rows[1]["grad_norm"] = math.inf
+    rows[2]["grad_norm"] = math.nan
     rows.insert(2, {"step": 2, "eval_reward": 0.5, "eval_loss": 0.1})
     path = trainer_state(
         tmp_path / "out" / "checkpoint-3" / "trainer_state.json", rows, summary=True

@@ -71,7 +71,8 @@ def test_the_share_of_the_gradient_that_is_clipped() -> None:
     """r |A| |e_y - p|: what binds by what is there; A = 0 adds nothing, whatever its ratio."""
     total = 1.5 * 0.5 + 1.5 * 0.25 + 1.0 + 1.0 + 0.5 * 1.0 + 1.0 * 0.5
     by_token = (1.5 * 0.5 + 1.5 * 0.25 + 0.5 * 1.0) / total
-    s_0, s_1 = math.sqrt(1.5), math.sqrt(0.5)
+    s_0 = math.sqrt(1.5)
+    s_1 = math.sqrt(0.5)
     # GSPO's rule: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens; at 0.2 and 0.2 both do.
     by_response = s_1 * 1.5 / (s_0 * 2.75 + s_1 * 1.5)
     grpo = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.27)
