@@ -178,7 +178,7 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     conductor.send_signal(signal.SIGINT)
     output += conductor.communicate(timeout=120)[0]
     assert conductor.returncode == 130, output
-    assert re.search(r"a/s0: running again on \S+ \(job \d+\), retry 1", output)
+    assert re.search(r"a/s0: (running again|started) on \S+ \(job \d+\), retry 1", output)
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (
         "a stop that stays stopped"
