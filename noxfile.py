@@ -74,6 +74,7 @@ def trl(session: nox.Session) -> None:
         "trl",
         "tests/training/engines",
         "tests/exchange/importers",
+        "tests/study",
         *session.posargs,
         env=env,
     )

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ from gspo_lab.training.engines.check import check_engine
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("engine", ["native", "trl", "verl"])
+no_trl = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed: nox -s trl")
+trl = pytest.param("trl", marks=[pytest.mark.trl, no_trl])
+
+
+@pytest.mark.parametrize("engine", ["native", trl, "verl"])
 def test_the_quickstart_is_accepted_by_every_engine_with_the_papers_aggregation(
     engine: str,
 ) -> None:
