@@ -98,8 +98,8 @@ def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
     python = home / "bin" / "python"
     _pip(python, tell, "install", *description["packages"])
     _pip(python, tell, "install", "--no-deps", *description["without_dependencies"])
-    if description["undescription"]:
-        _pip(python, tell, "uninstall", "--yes", *description["undescription"])
+    if description["unwanted"]:
+        _pip(python, tell, "uninstall", "--yes", *description["unwanted"])
     for name, version in description["stubs"].items():
         _stub(python, name, version)
     if version_of(engine) is None:
