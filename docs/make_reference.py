@@ -5,7 +5,9 @@ is out of date.
 the pages.
 """
 
+import csv
 import inspect
+import io
 import re
 import types
 from pathlib import Path
@@ -15,11 +17,11 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.analysis.claims import LIBRARY, UNTESTED, Claim
-from gspo_lab.analysis.stats.calibration import recorded_rates
+from gspo_lab.analysis.stats.calibration import STUDIES, CalibrationRow, recorded_rates
 from gspo_lab.cli import PANELS
 from gspo_lab.cli import command as command_line
-from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.keys import table_of
+from gspo_lab.common.text import tenth_percent
 from gspo_lab.recording.records import RECORDS, Record, is_time
 from gspo_lab.recording.store.schema import field_columns
 from gspo_lab.study import load_study
@@ -443,19 +445,67 @@ def _plain(default: Any) -> str:
     return " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
 
 
+def calibration_csv() -> str:
+    """docs/results/calibration-table.csv: every row, as `gspo-lab certify --rule --json` has it."""
+    rows = [row.to_json() for row in recorded_rates()]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _rounded(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _rounded(value: object) -> object:
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def calibration_markdown() -> str:
-    """docs/results/calibration-table.md: what `gspo-lab certify --rule` printed when the report's record
-    was made.
-    """
-    rows = "\n".join(lines(recorded_rates()))
-    return f"{CALIBRATION_INTRODUCTION}\n```\n{rows}\n```\n"
+    """docs/results/calibration-table.md: what the CSV holds, and the rows that matter most."""
+    rates = {(row.cell, row.n, row.method): row for row in recorded_rates()}
+    rows = [_rate_row(rates[key]) for key in CALIBRATION_ROWS]
+    return CALIBRATION_INTRODUCTION + "\n".join(rows) + "\n"
 
 
-CALIBRATION_INTRODUCTION = """\
+def _rate_row(row: CalibrationRow) -> str:
+    rate, low, high = map(tenth_percent, (row.share, row.rate.low, row.rate.high))
+    cells = (row.cell, row.n, row.method, row.expectation, f"{rate} ({low} to {high})")
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+CALIBRATION_ROWS = (
+    ("score, normal", 5, "paired t over seeds"),
+    ("5 arms against one", 5, "any arm better or worse, Holm"),
+    ("2 x 2, normal", 5, "contrast, better or worse"),
+    ("stability: 3 of 7 runs of either arm unstable", 7, "more or less stable"),
+    ("seed sd 0.3, answers' sd 0.5 margins", 8, "equivalent, truth: the margin"),
+    ("seed sd 0.3, answers' sd 0.5 margins", 8, "equivalent, truth: no difference"),
+    ("score, normal", 3, "bootstrap over seeds"),
+    ("benchmark 400 x 4", 3, "items only, seeds pooled"),
+    ("score, one arm skewed", 5, "paired t over seeds"),
+    ("4 claims, 10 % of one arm's runs fall by 12 sd", 8, "4 claims, any with a word, Holm"),
+)
+
+CALIBRATION_INTRODUCTION = f"""\
 # Error rates of the verdict, row by row
 
-Made from the record that reports quote, by `python docs/make_reference.py`; do not edit. `gspo-lab certify --rule`
-measures it. [Calibration](../explanation/calibration.md) explains the rows.
+Made from the rates that reports quote, by `python docs/make_reference.py`; do not edit.
+[calibration-table.csv](calibration-table.csv) has all {len(recorded_rates())} rows. `gspo-lab certify --rule` measures them on {STUDIES:,}
+simulated studies each. [Calibration](../explanation/calibration.md) explains them.
+
+A row is one kind of study (`cell`), its number of seeds or pairs (`n`) and one analysis (`method`).
+
+| column | meaning |
+|---|---|
+| `false_words`, `rate`, `rate_low`, `rate_high` | studies with an untrue verdict, or an interval without the true difference: count, share, its 99 % interval. With `power`: studies with the true answer |
+| `for_baseline`, `for_treatment` | studies whose verdict favours that side |
+| `lowest`, `highest`, `passed` | where the rate must lie, and whether it does |
+| `expectation` | `inside the band`: the exact 99 % band of 5 %. `at most the band`: up to its end. `at most half`: the same of 2.5 %. `must fail`: a common analysis, above 7.5 %. `stated`: one side is unstable, skewed or noisier, no rule keeps 5 %, and reports state the rate. `power`: no limit |
+
+The rows that matter most:
+
+| study | n | analysis | expectation | rate (99 % interval) |
+|---|---|---|---|---|
 """
 
 
@@ -490,6 +540,7 @@ PAGES = {
     "reference/studies.md": shipped_studies_markdown,
     "reference/study-keys.md": studies_markdown,
     "reference/claim-library.md": claims_markdown,
+    "results/calibration-table.csv": calibration_csv,
     "results/calibration-table.md": calibration_markdown,
 }
 
