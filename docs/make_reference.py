@@ -310,7 +310,7 @@ LOSSES_INTRODUCTION = """\
 The loss replaces `min(rho A, clip(rho) A)`, in the symbols of [objectives](objectives.md#notation). W = exp(sum of l_t)
 is the whole sequence's ratio, q the old probability of a token. A loss with a clip removes gradients and has clip
 fractions. A loss without one has `gate_mean` ([metrics](metrics.md)) instead. A loss of your own is
-`policy_loss = "my_loss.py:LOSS"` ([extending](../explanation/architecture.md#to-extend-it)).
+`policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)).
 
 | value | term of token t | clips | source | not as in its paper |
 |---|---|---|---|---|"""

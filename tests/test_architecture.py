@@ -1,4 +1,4 @@
-"""docs/explanation/architecture.md against the code: imports, lengths of files, and what no file
+"""docs/development/architecture.md against the code: imports, lengths of files, and what no file
 may say.
 """
 
@@ -257,7 +257,7 @@ def at_import(tree: ast.AST) -> Iterator[ast.AST]:
 
 def test_the_plan_names_every_room() -> None:
     assert {room(path) for path in trees()} == set(FLOORS)
-    plan = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    plan = (ROOT / "docs/development/architecture.md").read_text(encoding="utf-8")
     for name, floor in FLOORS.items():
         path = PACKAGE / name.replace(".", "/")
         written = path.relative_to(PACKAGE).as_posix() + ("/" if path.is_dir() else ".py")

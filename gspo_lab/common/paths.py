@@ -1,4 +1,4 @@
-"""The names of everything under `runs/` (docs/explanation/architecture.md), and the folder of the
+"""The names of everything under `runs/` (docs/development/architecture.md), and the folder of the
 cache.
 """
 
