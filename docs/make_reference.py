@@ -23,7 +23,7 @@ from gspo_lab.cli import command as command_line
 from gspo_lab.common.keys import table_of
 from gspo_lab.common.text import tenth_percent
 from gspo_lab.recording.records import RECORDS, Record, is_time
-from gspo_lab.recording.store.schema import field_columns
+from gspo_lab.recording.store.schema import Column, field_columns
 from gspo_lab.study import load_study
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 from gspo_lab.study.lints import WAIVABLE
@@ -47,55 +47,41 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of records.
-Each is a table of `runs/lab.db`, and each field a column under the same name. The database's table `metrics` has the
-same meanings. NULL means *not measured*; it is never 0. A mean over several rows weighs each row by the column under
-"weight in a mean". If that is empty or NULL, rows count alike.
+Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of
+records. Each is a table of `runs/lab.db`, each field a column, REAL if no other type is stated. NULL means *not
+measured*; it is never 0. A mean over several rows weighs each by `X` where a column is "by `X`" or a "share of `X`";
+else rows count alike. `*` marks columns that measure time or the machine: two runs with the same seed and settings on
+one machine differ in these only.
 
 ## Symbols
 
-For a response *y* that the old policy sampled (the weights at the start of the rollout batch), and its token t:
+`l_t`, `w_t`, `s` and `A` are those of [objectives](objectives.md#notation).
 
 | symbol | meaning |
 |---|---|
-| `m` | the response mask: 1 at response tokens, the end-of-sequence token included; 0 at prompt and padding |
-| `l_t` | log pi_theta(y_t) - log pi_old(y_t), in nats: how far the update has moved the token |
-| `w_t` | exp(l_t), the token's importance ratio: what GRPO clips |
-| `s` | exp(mean of l_t over the response), one ratio per response: what GSPO clips (arXiv 2507.18071, eq. 7) |
-| `r` | the ratio an arm really uses: `w_t`, or `s` spread over the tokens of its response |
-| `A` | the advantage: the response's, at all its tokens; with credit by turn the turn's, with a critic each token's |
-| `binds` | (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away |
-
-Where A = 0 (all rewards of the group are equal) nothing binds.
+| `m` | 1 at response tokens, the end-of-sequence token included; 0 at prompt and padding |
+| `r` | the ratio that an arm uses: `w_t`, or `s` at every token of its response |
+| `binds` | (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away; never where A = 0 |
+| `e_y`, `p` | the token's one-hot vector; the policy's probabilities |
 
 ## The headline clip fraction
 
 `clip_fraction_tokens` = sum of m x binds / sum of m: the share of **response tokens** whose gradient the clip removes.
-It has the same denominator for every objective, so GRPO and GSPO can be compared. Fractions of *responses* are other
-numbers (`clip_fraction_responses`, `clip_any_responses`). With one ratio per response, all of its tokens bind or none.
-`clip_fraction_tokens_high` and `_low` add up to the headline. `would_clip_fraction_tokens_grpo` and `_gspo` count what
-*either* rule would clip on the same tokens, whichever rule the arm follows. The arm's own rule equals the headline, if
-the arm has the study's reference range.
+Every objective has this denominator, so GRPO and GSPO can be compared. With one ratio per response, all of its tokens
+bind or none. `would_clip_*` apply *both* rules, with the study's reference ranges, to every arm's batches.
 
-`clip_fraction_gradient` is the share of the **gradient** that it removes: the sum of r |A| |e_y - p| over those tokens, divided by
-that over all, where |e_y - p|^2 = 1 - 2 p_y + sum p^2. Tokens that a policy is certain of have almost no gradient, so a rule may clip
-few tokens and much gradient. Both columns have a `would_clip_...` for each rule. The gradient's are the native engine's alone.
+`clip_fraction_gradient` is the share of the **gradient** that the clip removes: the sum of r |A| |e_y - p| over clipped
+tokens, divided by that over all. A token that the policy is certain of has almost no gradient. So a rule may clip few
+tokens and much gradient.
 
 ## Mini-batches, sums and means
 
-A rollout batch is split into N mini-batches, with one optimizer update each. `updates` has one row per update. At the
-first (`minibatch` = 0) the policy still is the old policy. Every l_t is 0 and nothing binds, if the old log-probs are
-the trainer's (`update.old_logprobs = "trainer"`, the default). So with equal token counts a mean over all N updates is
-(N - 1)/N of the mean over the later ones. Published figures may mean either.
+A rollout batch is split into N mini-batches, each a row of `updates`. At the first (`minibatch` = 0) the policy still is
+the old policy. With the trainer's old log-probs (the default) nothing binds there. So with equal token counts a mean over
+all N updates is (N - 1)/N of the mean over the later ones. Published figures may mean either.
 
-Fractions of batches of different sizes must not be averaged without weights. The recorded counts combine them exactly.
-For any set of updates the clip fraction is sum of `clipped_tokens` / sum of `response_tokens`. Columns named `*_total`
-are running sums: take their last value, never add them up.
-
-## Which columns may differ between twins
-
-Two runs with the same seed and settings on one machine record the same, to the last bit. Only columns that measure time
-or the machine differ. They are marked `*` below.
+Batches of different sizes need weights. For any set of updates the clip fraction is sum of `clipped_tokens` / sum of
+`response_tokens`. Columns named `*_total` are running sums: take their last value.
 """
 
 
@@ -111,18 +97,27 @@ def _record_section(record: type[Record]) -> str:
         "",
         " ".join(doc.split()),
         "",
-        "| column | type | unit | weight in a mean | meaning |",
-        "|---|---|---|---|---|",
+        "| column | type, unit | meaning |",
+        "|---|---|---|",
     ]
     for column in field_columns(record):
         star = " *" if is_time(column.name) else ""
-        kind = "JSON" if column.json else column.type
-        weight = "" if column.per is None else f"`{column.per}`"
         lines.append(
-            f"| `{column.name}`{star} | {kind} | {_cell(column.unit)} | {weight} |"
-            f" {_cell(column.meaning)} |"
+            f"| `{column.name}`{star} | {_kind_and_unit(column)} | {_cell(column.meaning)} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _kind_and_unit(column: Column) -> str:
+    """The type if it is not REAL, the unit, and the column that weighs a row in a mean."""
+    words = ["JSON"] if column.json else [column.type] if column.type != "REAL" else []
+    if column.per is not None and column.unit == f"share of {column.per.replace('_', ' ')}":
+        return f"share of `{column.per}`"
+    if column.unit != "-":
+        words.append(column.unit)
+    if column.per is not None:
+        words.append(f"by `{column.per}`")
+    return ", ".join(words)
 
 
 STUDIES_INTRODUCTION = """\

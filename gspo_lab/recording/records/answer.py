@@ -23,57 +23,41 @@ class AnswerRecord:
     kind: ClassVar[str] = "answer"
     table: ClassVar[str] = "answers"
 
-    step: int = key(
-        "rollout batches trained on before this answer was sampled; 0 is the starting model"
-    )
-    bench: str = key("the benchmark's name, or 'rollout' for a training response")
+    step: int = key("rollout batches trained on before; 0: the starting model")
+    bench: str = key("the benchmark, or 'rollout' for a training response")
     problem: str = key("the problem's id")
-    sample: int = key("index of the answer among those to the same problem")
+    sample: int = key("index among the answers to the problem")
     sample_seed: int | None = metric(
-        "-", "a benchmark's answer: the seed of its random numbers; NULL for a training response"
+        "seed of the answer's random numbers; NULL for a training response"
     )
-    prompt: str | None = metric("-", "the prompt, as the model saw it")
-    prompt_version: str | None = metric(
-        "-", "name and version of the form in which the problem was asked"
-    )
-    text: str | None = metric("-", "the response as text")
+    prompt: str | None = metric("the prompt as the model saw it")
+    prompt_version: str | None = metric("name and version of the prompt's form")
+    text: str | None = metric("the response as text")
     tokens: int | None = metric(
-        "tokens",
-        "response length with the end-of-sequence token; with several turns the tokens of the"
-        " model",
+        "length with the end-of-sequence token; of several turns, the model's tokens only", "tokens"
     )
     turns: list[dict[str, Any]] | None = metric(
-        "-",
-        "tasks of several turns only, by turn: the model's `text` without stop text, its `tokens`,"
-        " the environment's `reply`, its `reward` if turns have their own, `error` if the"
-        " environment failed (JSON)",
+        "by turn: the model's `text` without stop text, its `tokens`, the environment's"
+        " `reply`, its own `reward`, `error` if the environment failed; tasks of several turns"
+        " only"
     )
-    truncated: int | None = metric("0 or 1", "1 if the response was cut at the token limit")
-    extracted: str | None = metric(
-        "-", "the part of the text that was graded; NULL if none was found"
-    )
-    reference: str | None = metric("-", "the correct answer")
-    reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
+    truncated: int | None = metric("1: cut at the token limit", "0 or 1")
+    extracted: str | None = metric("the graded part of the text; NULL if none was found")
+    reference: str | None = metric("the correct answer")
+    reward: float | None = metric("the grade; NULL if the grader failed", "reward")
     rewards: dict[str, float] | None = metric(
-        "reward", "rewards by name; only for a task that names them (JSON)"
+        "rewards by name; tasks with such rewards only", "reward"
     )
-    correct: int | None = metric(
-        "0 or 1", "1 if the answer counts as correct; NULL if the grader failed"
-    )
-    reason: str | None = metric("-", "why it was graded so")
-    error: str | None = metric(
-        "-", "why the grader failed; such an answer is ungraded and does not count as incorrect"
-    )
-    grader: str | None = metric("-", "the grader's name and version")
-    isolation: str | None = metric(
-        "-", "isolation of the answer's program in the sandbox; NULL if none was run"
-    )
+    correct: int | None = metric("1: correct; NULL if the grader failed", "0 or 1")
+    reason: str | None = metric("why it was graded so")
+    error: str | None = metric("why the grader failed; the answer is ungraded, not incorrect")
+    grader: str | None = metric("the grader's name and version")
+    isolation: str | None = metric("sandbox isolation of the answer's program; NULL if none ran")
     advantage: float | None = metric(
-        "-", "a training response's advantage; NULL for a benchmark's answer"
+        "a training response's advantage; NULL for a benchmark's answer"
     )
     answered_by: str | None = metric(
-        "-",
-        "the model that answered, by the server's word, if it is not the requested one; else NULL",
+        "the model that answered, by the server's word, if not the requested one"
     )
 
 
@@ -88,11 +72,9 @@ class ScoreRecord:
     kind: ClassVar[str] = "score"
     table: ClassVar[str] = "logged_scores"
 
-    step: int = key(
-        "steps trained before the evaluation, as the program counts them; 0 is the starting model"
-    )
+    step: int = key("steps trained before, as the program counts them; 0: the starting model")
     bench: str = key("the benchmark's name")
-    score: float | None = metric("-", "the logged score; the run's origin has its rule")
+    score: float | None = metric("the logged score; the run's origin has its rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,23 +92,15 @@ class GradeRecord:
     bench: str = key("the answer's benchmark")
     step: int = key("the answer's step")
     problem: str = key("the answer's problem")
-    sample: int = key("the answer's index among those to the same problem")
-    extracted: str | None = metric(
-        "-", "the part of the text that was graded; NULL if none was found"
-    )
-    reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
-    correct: int | None = metric(
-        "0 or 1", "1 if the answer counts as correct; NULL if the grader failed"
-    )
-    reason: str | None = metric("-", "why it was graded so")
-    error: str | None = metric(
-        "-", "why the grader failed; such an answer is ungraded and does not count as incorrect"
-    )
-    grader: str | None = metric("-", "the grader's name and version")
-    isolation: str | None = metric(
-        "-", "isolation of the answer's program in the sandbox; NULL if none was run"
-    )
-    at: float | None = metric("s since 1970", "wall-clock time of grading")
+    sample: int = key("the answer's index")
+    extracted: str | None = metric("the graded part of the text; NULL if none was found")
+    reward: float | None = metric("the grade; NULL if the grader failed", "reward")
+    correct: int | None = metric("1: correct; NULL if the grader failed", "0 or 1")
+    reason: str | None = metric("why it was graded so")
+    error: str | None = metric("why the grader failed; the answer is ungraded, not incorrect")
+    grader: str | None = metric("the grader's name and version")
+    isolation: str | None = metric("sandbox isolation of the answer's program; NULL if none ran")
+    at: float | None = metric("time of grading", "s since 1970")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,16 @@ from gspo_lab.recording.records.reduction import Reduction
 
 
 def metric(
-    unit: str,
-    meaning: str,
-    default: Any = None,
-    per: str | None = None,
-    rule: Reduction | None = None,
+    meaning: str, unit: str = "-", *, per: str | None = None, rule: Reduction | None = None
 ) -> Any:
-    """A recorded number: its unit, its definition and `per`, the column of the same record that
-    counts what it is a mean over. A mean over several rows weighs each row by that column; without
-    one every row counts alike. `rule` makes it from a mini-batch's tensors; None: its engine knows
-    the number.
+    """A recorded number: its definition and its unit.
+
+    `per` names the column of the same record that counts what the number is a mean over. A mean
+    over several rows weighs each row by that column; without one every row counts alike. `rule`
+    makes the number from a mini-batch's tensors; None: the engine knows it.
     """
-    return field(
-        default=default, metadata={"unit": unit, "meaning": meaning, "per": per, "rule": rule}
-    )
+    metadata = {"unit": unit, "meaning": meaning, "per": per, "rule": rule}
+    return field(default=None, metadata=metadata)
 
 
 def key(meaning: str) -> Any:

@@ -21,28 +21,16 @@ class RunStatus:
     table: ClassVar[str] = "statuses"
 
     state: str = key("started, stopped, finished or failed")
-    step: int = key("steps that were complete when this was written")
-    at: float | None = metric("s since 1970", "wall-clock time of writing")
-    message: str | None = metric("-", "one line for people: why it failed")
-    run: str | None = metric(
-        "-", "with `started`: the run that the worker was started on, study/arm/s<seed>"
-    )
-    declaration: str | None = metric(
-        "-", "with `started`: sha256 of what study.json locked at that moment"
-    )
-    journal: str | None = metric(
-        "-", "with `finished`: sha256 of all lines of the journal before this one"
-    )
-    model: str | None = metric(
-        "-", "with `finished`: sha256 of the list of the trained model's files"
-    )
-    facts: dict[str, Any] | None = metric(
-        "-", "what the worker found out about itself: code, packages, machine, digests (JSON)"
-    )
+    step: int = key("complete steps at that moment")
+    at: float | None = metric("time of writing", "s since 1970")
+    message: str | None = metric("why the run failed, in one line")
+    run: str | None = metric("with `started`: the run's place, study/arm/s<seed>")
+    declaration: str | None = metric("with `started`: sha256 of what study.json locked")
+    journal: str | None = metric("with `finished`: sha256 of the journal's lines before this one")
+    model: str | None = metric("with `finished`: sha256 of the list of the trained model's files")
+    facts: dict[str, Any] | None = metric("the worker's code, packages, machine and digests")
     answers: dict[str, str] | None = metric(
-        "-",
-        "with `finished`: per benchmark and step, `bench@step`, the sha256 of its answers as first"
-        " graded (JSON)",
+        "with `finished`: per `bench@step` the sha256 of its answers as first graded"
     )
 
 
@@ -58,189 +46,168 @@ class StepRecord:
     table: ClassVar[str] = "steps"
 
     step: int = key("index of the rollout batch, from 0")
-    prompts: int = metric("prompts", "prompts asked in this step")
+    prompts: int = metric("prompts asked", "prompts")
     responses: int = metric(
+        "responses trained on: prompts x group_size; of completed groups with"
+        " rollout.tokens_per_step, of kept groups with rollout.dynamic_sampling. Columns about"
+        " responses cover these",
         "responses",
-        "responses trained on in this step: prompts x group_size; with rollout.tokens_per_step"
-        " those of the groups that were completed in it, with rollout.dynamic_sampling those of the"
-        " groups that were not dropped. Other columns about responses cover the same, with two"
-        " exceptions: rewards and zero_variance_groups cover the step's own prompts, dropped groups"
-        " included; grader_errors covers all graded responses",
     )
     reward_mean: float | None = metric(
+        "mean reward of the responses to the step's own prompts, before overlong_buffer lowers it",
         "reward",
-        "mean reward over the step's responses, before an overlong_buffer lowers it",
         per="prompts",
     )
     reward_std: float | None = metric(
-        "reward", "standard deviation of the reward over the step's responses (n - 1)"
+        "standard deviation (divisor n - 1) of the rewards in reward_mean", "reward"
     )
     rewards_mean: dict[str, float] | None = metric(
-        "reward",
-        "mean of each reward by name over the responses trained on; only for a task that names them"
-        " (JSON)",
-        per="responses",
+        "mean of each reward by name; tasks with such rewards only", "reward", per="responses"
     )
     correct_responses: float | None = metric(
-        "share of responses",
-        "correct responses among those that were trained on and graded",
-        per="responses",
+        "correct ones among the graded", "share of responses", per="responses"
     )
     zero_variance_groups: float | None = metric(
+        "groups of the step's own prompts whose rewards are all equal, before"
+        " overlong_buffer; NULL with group_size = 1",
         "share of groups",
-        "groups whose rewards are all equal, before an overlong_buffer lowers them; NULL with"
-        " group_size = 1",
         per="prompts",
     )
     dropped_groups: int | None = metric(
-        "groups",
-        "sampled groups that were dropped for equal rewards; only with rollout.dynamic_sampling",
+        "groups dropped for equal rewards; with rollout.dynamic_sampling only", "groups"
     )
     overlong_penalty: float | None = metric(
-        "reward",
-        "mean reward that responses lost by their length; only with rollout.overlong_buffer",
-        per="responses",
+        "mean reward lost to length; with rollout.overlong_buffer only", "reward", per="responses"
     )
     response_tokens_mean: float | None = metric(
-        "tokens", "mean response length, end-of-sequence token included", per="responses"
+        "mean response length, end-of-sequence token included", "tokens", per="responses"
     )
     response_tokens_t1: float | None = metric(
-        "tokens", "lower tercile bound of the response length"
+        "lower tercile bound of the response length", "tokens"
     )
     response_tokens_t2: float | None = metric(
-        "tokens", "upper tercile bound of the response length"
+        "upper tercile bound of the response length", "tokens"
     )
     grader_errors: int | None = metric(
-        "responses", "responses that the grader failed on; they train with reward 0"
+        "responses, dropped groups included, that the grader failed on; they train with reward 0",
+        "responses",
     )
     truncated_responses: float | None = metric(
-        "share of responses", "responses cut at the token limit", per="responses"
+        "responses cut at the token limit", "share of responses", per="responses"
     )
     turns_mean: float | None = metric(
-        "turns", "mean turns of a response; tasks of several turns only", per="responses"
+        "mean number of turns; tasks of several turns only", "turns", per="responses"
     )
     reply_tokens: float | None = metric(
+        "response tokens that the environment wrote, never trained on; tasks of several turns only",
         "share of tokens",
-        "tokens of responses that the environment wrote, which are never trained on; tasks of"
-        " several turns only",
     )
     evaluated_responses: int | None = metric(
+        "responses that entropy, mismatch_* and route_gap cover: those with A != 0, or all"
+        " with update.skip_zero_advantage = false, a KL or an entropy term. With old_logprobs"
+        " = 'sampler' and routes not replayed from the old policy, mini-batch 0 only",
         "responses",
-        "responses on which the trainer evaluated the old policy, the ones that entropy, mismatch_*"
-        " and route_gap cover: those with A != 0, or all with update.skip_zero_advantage = false or"
-        " a KL or entropy term; with old_logprobs = 'sampler' and without replay of the old"
-        " policy's routes, only those of mini-batch 0",
     )
     entropy: float | None = metric(
+        "mean entropy of the trainer's distribution at response tokens, after temperature,"
+        " before top_p",
         "nats/token",
-        "mean entropy of the trainer's distribution (temperature applied, top_p not) at response"
-        " tokens",
     )
     entropy_quantiles: list[float | None] | None = metric(
-        "nats",
-        "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of that entropy over response tokens (JSON)",
+        "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of the entropy at response tokens", "nats"
     )
     mismatch_k1: float | None = metric(
+        "mean of -d, d = log pi_old (trainer) - log mu (sampler). d includes the"
+        " renormalisation by top_p and, with version_lag_mean > 0, older weights",
         "nats/token",
-        "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 d includes"
-        " the renormalisation of mu over the nucleus; with tokens of older weights"
-        " (version_lag_mean > 0) also the weights' difference",
     )
-    mismatch_k3: float | None = metric("nats/token", "mean of exp(d) - 1 - d")
-    mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
-    mismatch_abs_max: float | None = metric("nats", "largest |d|")
+    mismatch_k3: float | None = metric("mean of exp(d) - 1 - d", "nats/token")
+    mismatch_abs_mean: float | None = metric("mean of |d|", "nats")
+    mismatch_abs_max: float | None = metric("largest |d|", "nats")
     mismatch_outside_2: float | None = metric(
-        "share of tokens", "tokens with exp(d) outside [1/2, 2]"
+        "tokens with exp(d) outside [1/2, 2]", "share of tokens"
     )
     mismatch_std_tokens: float | None = metric(
-        "nats", "standard deviation (divisor n) of d over response tokens"
+        "standard deviation (divisor n) of d over response tokens", "nats"
     )
     mismatch_std_responses: float | None = metric(
+        "standard deviation (divisor n) over responses of their mean d: what a sequence ratio sees",
         "nats",
-        "standard deviation (divisor n) over responses of the response's mean of d: what a sequence"
-        " ratio sees",
     )
     mismatch_std_independent: float | None = metric(
+        "mismatch_std_tokens x sqrt(mean of 1 / length): mismatch_std_responses if tokens err"
+        " independently",
         "nats",
-        "mismatch_std_tokens x sqrt(mean of 1 / length): the value of mismatch_std_responses if"
-        " tokens err independently",
     )
-    mismatch_abs_max_responses: float | None = metric("nats", "largest |mean of d| of a response")
+    mismatch_abs_max_responses: float | None = metric("largest |mean of d| of a response", "nats")
     mismatch_outside_2_responses: float | None = metric(
-        "share of responses", "those with prod exp(d) outside [1/2, 2]", per="evaluated_responses"
+        "responses with prod exp(d) outside [1/2, 2]",
+        "share of responses",
+        per="evaluated_responses",
     )
     route_gap: float | None = metric(
+        "1 - overlap / k of the experts that sampler and trainer choose at the step's start,"
+        " prompts included. With version_lag_max > 0 it includes older weights; MoE only",
         "share of experts",
-        "1 - overlap/k of the sampler's and the trainer's natural experts at the step's start, over"
-        " all positions with prompts; with version_lag_max > 0 it includes the weights' difference;"
-        " MoE only",
     )
     version_lag_mean: float | None = metric(
+        "mean over response tokens of step - version; version: rollout batches trained on"
+        " when the token was drawn",
         "rollout batches",
-        "age of the policy that drew the tokens: mean over response tokens of step - version, the"
-        " rollout batches trained on when the token was drawn",
     )
     version_lag_max: int | None = metric(
-        "rollout batches", "largest step - version of a response token"
+        "largest step - version of a response token", "rollout batches"
     )
     mixed_version_share: float | None = metric(
+        "responses with tokens of several versions; 0 without rollout.tokens_per_step",
         "share of responses",
-        "responses whose tokens are of more than one version; 0 without rollout.tokens_per_step",
         per="responses",
     )
     waiting_responses: int | None = metric(
-        "responses",
-        "responses that were unfinished at the step's end; after a run's last step they are lost",
+        "unfinished responses at the step's end; lost after the run's last step", "responses"
     )
     value_explained_variance: float | None = metric(
-        "-",
-        "1 - var(return - value) / var(return) over response tokens, of the critic's values before"
-        " the step's updates: 1 is a perfect critic, 0 as good as a constant; only with advantage ="
-        " 'gae'",
+        "1 - var(return - value) / var(return) over response tokens before the updates: 1"
+        " perfect, 0 as a constant; only with advantage = 'gae'"
     )
-    prompts_total: int | None = metric("prompts", "prompts sampled for so far")
-    tokens_sampled_total: int | None = metric("tokens", "response tokens sampled so far")
+    prompts_total: int | None = metric("prompts sampled for so far", "prompts")
+    tokens_sampled_total: int | None = metric("response tokens sampled so far", "tokens")
     tokens_trained_total: int | None = metric(
-        "tokens", "response tokens trained on so far, counted once an epoch"
+        "response tokens trained on so far, once an epoch", "tokens"
     )
-    updates_total: int | None = metric("updates", "optimizer updates so far")
+    updates_total: int | None = metric("optimizer updates so far", "updates")
     flops_total: float | None = metric(
+        "estimate so far: 2 x active parameters x tokens per forward pass, three times that"
+        " per training pass. Every turn or piece reads all before it; a critic counts as a"
+        " second model",
         "FLOP",
-        "estimate so far: 2 x active parameters x tokens per forward pass, three times as much per"
-        " training pass. To sample, each response reads its prompt, and each of its turns or pieces"
-        " all that precedes it. A critic counts as a second model of this size, with a forward and"
-        " the training passes",
     )
     replay_bytes: int | None = metric(
-        "bytes", "size of the expert choices kept for replay in this step; MoE only"
+        "size of the expert choices kept for replay; MoE only", "bytes"
     )
     prompt_digest: str | None = metric(
-        "-",
-        "rolling sha256 of the ordered ids of the steps' own prompts, up to and with this step,"
-        " without those that replace dropped groups",
+        "rolling sha256 of the ids of the steps' own prompts so far, in order, without"
+        " replacements of dropped groups"
     )
     rollout_digest: str | None = metric(
-        "-", "sha256 of this step's sampled token ids; equal in two runs that sampled the same text"
+        "sha256 of the sampled token ids; equal in two runs that sampled the same text"
     )
-    logprob_digest: str | None = metric("-", "sha256 of this step's sampler log-probs, bit for bit")
-    seconds_rollout: float | None = metric("s", "sampling")
-    seconds_grade: float | None = metric("s", "grading")
+    logprob_digest: str | None = metric("sha256 of the sampler's log-probs, bit for bit")
+    seconds_rollout: float | None = metric("sampling", "s")
+    seconds_grade: float | None = metric("grading", "s")
     seconds_values: float | None = metric(
-        "s", "the critic's values and the advantages; only with advantage = 'gae'"
+        "the critic's values and the advantages; only with advantage = 'gae'", "s"
     )
-    seconds_old_logprobs: float | None = metric("s", "the old policy's forward passes")
-    seconds_update: float | None = metric("s", "all optimizer updates of the step")
+    seconds_old_logprobs: float | None = metric("the old policy's forward passes", "s")
+    seconds_update: float | None = metric("all updates", "s")
     seconds_replay: float | None = metric(
-        "s",
-        "inside the routers' replay: swapping the experts and computing their weights again; MoE"
-        " only",
+        "replay inside the routers: swapping experts, recomputing their weights; MoE only", "s"
     )
     seconds_record: float | None = metric(
-        "s", "measuring, making and writing the records of the step before this one"
+        "measuring and writing the records of the step before this one", "s"
     )
-    seconds_step: float | None = metric("s", "the whole step without evaluation and checkpoint")
-    device_seconds_total: float | None = metric("s", "sum of seconds_step so far x devices")
+    seconds_step: float | None = metric("the whole step without evaluation and checkpoint", "s")
+    device_seconds_total: float | None = metric("seconds_step x devices, summed so far", "s")
     peak_memory_bytes: int | None = metric(
-        "bytes",
-        "peak memory in this step: of the GPU, or of the worker's process on a CPU under Linux",
+        "peak memory of the GPU, or of the worker's process on a CPU under Linux", "bytes"
     )

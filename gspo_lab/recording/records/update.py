@@ -55,8 +55,8 @@ def _for_each_rule(cls: type[R]) -> type[R]:
             column = name.replace("RULE", rule)
             annotations[column] = kind
             entry = metric(
-                metadata["unit"],
                 metadata["meaning"].replace("RULE", definition),
+                metadata["unit"],
                 per=metadata["per"],
                 rule=metadata["rule"].of_rule(rule),
             )
@@ -80,285 +80,260 @@ class UpdateRecord:
 
     step: int = key("index of the rollout batch, from 0")
     minibatch: int = key(
-        "index of the update within its rollout batch, from 0 (counted on through the epochs); -1:"
-        " a row of another program's log, the mean over its logging interval"
+        "index of the update in its rollout batch, from 0 and through all epochs; -1: another"
+        " program's log, a mean over its logging interval"
     )
-    loss: float | None = metric("-", "the objective's loss on the mini-batch")
+    loss: float | None = metric("the objective's loss on the mini-batch")
     kl: float | None = metric(
+        "mean estimate (objective.kl_estimate) of KL(pi_theta, pi_ref); only with kl_coef > 0",
         "nats/token",
-        "mean of objective.kl_estimate of KL(pi_theta, pi_ref); only with kl_coef > 0",
         per="response_tokens",
         rule=per_token("kl", "tokens"),
     )
-    grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
-    weight_norm: float | None = metric(
-        "-",
-        "L2 norm of all trained weights after this update, beside which grad_norm has a size",
-    )
-    learning_rate: float | None = metric("-", "learning rate of this update")
-    value_loss: float | None = metric(
-        "reward^2",
-        "the critic's loss on the mini-batch; this and the next three only with advantage = 'gae'",
-    )
+    grad_norm: float | None = metric("L2 norm of the gradient before clipping")
+    weight_norm: float | None = metric("L2 norm of all trained weights after the update")
+    learning_rate: float | None = metric("learning rate of this update")
+    value_loss: float | None = metric("the critic's loss; only with advantage = 'gae'", "reward^2")
     value_mean: float | None = metric(
-        "reward", "mean value over response tokens, before this update", per="response_tokens"
+        "the critic's mean value over response tokens before the update",
+        "reward",
+        per="response_tokens",
     )
     value_clip_fraction: float | None = metric(
-        "share of response tokens", "values whose gradient value_clip takes", per="response_tokens"
+        "the critic's values whose gradient value_clip removes",
+        "share of response tokens",
+        per="response_tokens",
     )
-    critic_grad_norm: float | None = metric("-", "L2 norm of the critic's gradient before clipping")
+    critic_grad_norm: float | None = metric("L2 norm of the critic's gradient before clipping")
     nonfinite: int | None = metric(
+        "1: the loss or gradient (update skipped), a trained weight after the update (critic"
+        " included) or a sampler log-prob was not finite",
         "0 or 1",
-        "1 if the model is dead: the loss or the gradient was not finite, and the update was"
-        " skipped; or a trained weight of the policy or its critic was not finite after the update;"
-        " or the sampler's log-prob of a token was not",
     )
     responses: int | None = metric(
-        "responses", "responses in the mini-batch", rule=known("responses")
+        "responses in the mini-batch", "responses", rule=known("responses")
     )
     evaluated_responses: int | None = metric(
-        "responses",
         "responses that went through the model: those with A != 0, or all with"
-        " update.skip_zero_advantage = false or a KL or entropy term; log-ratios, ess, chi2,"
-        " staleness and routing cover these, clip fractions cover all",
+        " update.skip_zero_advantage = false, a KL or an entropy term. Log-ratios, ess, chi2,"
+        " staleness and routing cover these",
+        "responses",
         rule=count("evaluated"),
     )
     response_tokens: int | None = metric(
-        "tokens", "response tokens in the mini-batch: sum m", rule=count("tokens")
+        "response tokens in the mini-batch: sum m", "tokens", rule=count("tokens")
     )
     active_tokens: int | None = metric(
-        "tokens", "response tokens with A != 0", rule=count("active")
+        "response tokens with A != 0", "tokens", rule=count("active")
     )
     clipped_tokens: int | None = metric(
-        "tokens",
         "response tokens whose term the clip binds: sum m * binds",
+        "tokens",
         rule=count("clip_fraction_tokens"),
     )
     clip_fraction_tokens: float | None = metric(
-        "share of response tokens",
         "the headline: sum m * binds / sum m",
+        "share of response tokens",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens"),
     )
     clip_fraction_gradient: float | None = metric(
+        "sum r abs(A) abs(e_y - p) over clipped tokens / over all, abs(e_y - p)^2 = 1 - 2 p_y"
+        " + sum p^2. Engine native only; NULL without a clip or for a loss with its own ratio",
         "share of the gradient",
-        "the share of the gradient that the clip takes: sum r abs(A) abs(e_y - p) over the tokens"
-        " that it binds, divided by the same sum over all; abs(e_y - p)^2 = 1 - 2 p_y + sum p^2 is"
-        " the squared norm of the gradient of log p_y by the logits, p the policy of this update."
-        " A token that is certain has almost no gradient, so this and the headline may differ"
-        " much. Engine native only; NULL without a clip, and for a loss with a ratio of its own",
         per="active_tokens",
         rule=share_of_sum("clip_fraction_tokens", "gradient"),
     )
     clip_fraction_tokens_high: float | None = metric(
+        "the part of clip_fraction_tokens with A > 0",
         "share of response tokens",
-        "the part of the headline with A > 0",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens", "positive"),
     )
     clip_fraction_tokens_low: float | None = metric(
+        "the part of clip_fraction_tokens with A < 0",
         "share of response tokens",
-        "the part of the headline with A < 0",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens", "negative"),
     )
     clip_fraction_active_tokens: float | None = metric(
-        "share of active tokens",
         "sum m * binds / sum m * (A != 0)",
+        "share of active tokens",
         per="active_tokens",
         rule=share("clip_fraction_tokens", "active"),
     )
     clip_fraction_positive_tokens: float | None = metric(
+        "tokens that the clip binds",
         "share of tokens with A > 0",
-        "those whose term the clip binds; beside the next column it shows whether clipping depends"
-        " on the sign of A",
         rule=share("clip_fraction_tokens", "positive", "positive"),
     )
     clip_fraction_negative_tokens: float | None = metric(
+        "tokens that the clip binds",
         "share of tokens with A < 0",
-        "the same with A < 0",
         rule=share("clip_fraction_tokens", "negative", "negative"),
     )
     clip_fraction_responses: float | None = metric(
+        "mean over responses of their clipped share of tokens",
         "share of responses",
-        "mean over responses of the response's own clipped share of tokens",
         per="responses",
         rule=mean_share("clip_fraction_tokens", "tokens"),
     )
     clip_any_responses: float | None = metric(
-        "share of responses",
         "responses with at least one binding token",
+        "share of responses",
         per="responses",
         rule=any_share("clip_fraction_tokens"),
     )
     would_clip_fraction_tokens_RULE: float | None = metric(
+        "clip_fraction_tokens recomputed with RULE",
         "share of response tokens",
-        "the headline recomputed on this batch's l_t, A and m with RULE",
         per="response_tokens",
         rule=share("would_clip_RULE", "tokens"),
     )
     would_clip_fraction_gradient_RULE: float | None = metric(
+        "clip_fraction_gradient recomputed with RULE",
         "share of the gradient",
-        "clip_fraction_gradient recomputed on this batch with RULE",
         per="active_tokens",
         rule=share_of_sum("would_clip_RULE", "gradient_RULE"),
     )
     dual_clip_fraction_tokens: float | None = metric(
+        "tokens capped by the dual clip, not in clip_fraction_tokens; only with dual_clip",
         "share of response tokens",
-        "tokens capped by the dual clip, never part of the headline; only with dual_clip",
         per="response_tokens",
         rule=share("dual_clip_fraction_tokens", "tokens"),
     )
     flip_fraction_tokens_RULE: float | None = metric(
+        "tokens that bind by the trainer's old log-probs or by the sampler's, not both, with"
+        " RULE; needs the trainer's",
         "share of response tokens",
-        "tokens that bind with the trainer's old log-probs but not with the sampler's, or the"
-        " reverse, with RULE; only with the trainer's old policy",
         per="response_tokens",
         rule=share("flip_RULE", "tokens"),
     )
     bapo_clip_low: float | None = metric(
-        "-",
-        "the mini-batch's range began at 1 - this; with policy_loss = 'bapo'",
-        rule=known("bapo_clip_low"),
+        "the range began at 1 - this; with policy_loss = 'bapo'", rule=known("bapo_clip_low")
     )
     bapo_clip_high: float | None = metric(
-        "-",
-        "the mini-batch's range ended at 1 + this; with policy_loss = 'bapo'",
-        rule=known("bapo_clip_high"),
+        "the range ended at 1 + this; with policy_loss = 'bapo'", rule=known("bapo_clip_high")
     )
     gate_mean: float | None = metric(
-        "-",
         "mean weight of A grad log pi / r at active tokens; only for a loss without a clip",
         per="active_tokens",
         rule=mean("gate_mean", "active"),
     )
     correction_weight_mean: float | None = metric(
-        "-",
-        "mean factor of active tokens' terms; with mismatch_correction or off_policy_mask",
+        "mean factor of the terms; with mismatch_correction or off_policy_mask",
         per="active_tokens",
         rule=mean("correction_weight_mean", "active"),
     )
     correction_masked_tokens: float | None = metric(
+        "tokens whose factor is 0; with mismatch_correction or off_policy_mask",
         "share of active tokens",
-        "tokens whose factor is 0; only with objective.mismatch_correction or"
-        " objective.off_policy_mask",
         per="active_tokens",
         rule=share("correction_masked_tokens", "active"),
     )
     effective_fraction_tokens: float | None = metric(
+        "tokens with a non-zero policy gradient, a KL term's aside",
         "share of response tokens",
-        "tokens with a non-zero policy gradient; a KL term reaches all tokens and is not counted",
         per="response_tokens",
         rule=share("effective", "tokens"),
     )
     log_ratio_std_tokens: float | None = metric(
-        "nats",
         "standard deviation (divisor n) of l_t over response tokens",
+        "nats",
         rule=deviation("log_ratio"),
     )
     log_ratio_std_responses: float | None = metric(
-        "nats",
         "standard deviation (divisor n) of log s over responses",
+        "nats",
         rule=deviation("log_ratio_responses"),
     )
     log_ratio_max_abs: float | None = metric(
-        "nats", "largest |l_t|", rule=largest_size("log_ratio")
+        "largest |l_t|", "nats", rule=largest_size("log_ratio")
     )
     log_ratio_quantiles_tokens: list[float | None] | None = metric(
-        "nats",
-        "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t over response tokens (JSON)",
-        rule=quantiles("log_ratio"),
+        "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t", "nats", rule=quantiles("log_ratio")
     )
     log_ratio_quantiles_responses: list[float | None] | None = metric(
-        "nats", "the same of log s over responses (JSON)", rule=quantiles("log_ratio_responses")
+        "the same of log s over responses", "nats", rule=quantiles("log_ratio_responses")
     )
     ratio_max_negative: float | None = metric(
-        "-", "largest w_t at tokens with A < 0", rule=largest("ratio_BT", "negative")
+        "largest w_t at tokens with A < 0", rule=largest("ratio_BT", "negative")
     )
     ess_tokens: float | None = metric(
-        "share of tokens",
         "effective sample size (sum w)^2 / (n sum w^2) over tokens; NULL if every w^2 underflows",
+        "share of tokens",
         rule=effective_sample_size("ratio"),
     )
     ess_responses: float | None = metric(
-        "share of responses",
         "the same with s over responses",
+        "share of responses",
         rule=effective_sample_size("ratio_responses"),
     )
     chi2_tokens: float | None = metric(
-        "-", "mean(w^2) - 1 over tokens", per="response_tokens", rule=chi_square("ratio")
+        "mean(w^2) - 1 over tokens", per="response_tokens", rule=chi_square("ratio")
     )
     chi2_responses: float | None = metric(
-        "-",
         "mean(s^2) - 1 over responses",
         per="evaluated_responses",
         rule=chi_square("ratio_responses"),
     )
     stale_k1: float | None = metric(
-        "nats/token",
         "mean of -l_t over response tokens; signed",
+        "nats/token",
         per="response_tokens",
         rule=k1("log_ratio"),
     )
     stale_k3: float | None = metric(
-        "nats/token",
         "mean of exp(l_t) - 1 - l_t over response tokens",
+        "nats/token",
         per="response_tokens",
         rule=k3("log_ratio", "ratio"),
     )
     expert_change: float | None = metric(
+        "1 - overlap / k of the experts that the router itself chooses, old policy vs now,"
+        " mean over layers and tokens; MoE only",
         "share of experts",
-        "1 - overlap/k of the router's natural top-k, old policy vs now, mean over layers and"
-        " tokens; MoE only",
         per="response_tokens",
     )
     expert_change_layers: list[float] | None = metric(
-        "share of experts",
-        "expert_change per MoE layer, first to last (JSON)",
-        per="response_tokens",
+        "expert_change of each MoE layer, first to last", "share of experts", per="response_tokens"
     )
     expert_change_any_tokens: float | None = metric(
+        "tokens whose experts changed in at least one layer, by the router's own choice; MoE only",
         "share of tokens",
-        "response tokens whose natural experts changed in at least one layer; MoE only",
         per="response_tokens",
     )
     router_entropy: float | None = metric(
-        "nats", "mean entropy of the router's softmax over experts; MoE only", per="response_tokens"
+        "mean entropy of the router's softmax over experts; MoE only", "nats", per="response_tokens"
     )
     expert_load_cv: float | None = metric(
-        "-",
-        "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only",
+        "standard deviation / mean of the tokens per expert, by the router's own choice, mean"
+        " over layers; MoE only"
     )
     dead_experts: float | None = metric(
-        "share of experts",
-        "experts, over all layers, that no response token of the mini-batch chose; MoE only",
+        "experts of all layers that no response token chose; MoE only", "share of experts"
     )
     router_grad_norm: float | None = metric(
-        "-",
-        "L2 norm of the router weights' gradient before clipping; MoE only, NULL where they are"
-        " frozen",
+        "L2 norm of the routers' gradient before clipping; NULL where they are frozen; MoE only"
     )
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
+        f"tokens that would bind per rule ({', '.join(RULES)}) and side (low: A < 0, high: A >"
+        " 0), at 1/4, 1/2, 1, 2, 4 times the reference range",
         "tokens",
-        f"per rule ({', '.join(RULES)}) and side (low: A < 0, high: A > 0) the tokens that would"
-        " bind with that side's reference range x 1/4, 1/2, 1, 2, 4 (JSON)",
         rule=known("band_counts"),
     )
     response_detail: dict[str, list[Any]] | None = metric(
-        "-",
-        "per evaluated response of the mini-batch: length, advantage, sum and sum of squares of"
-        " l_t, largest |l_t|, clipped tokens (JSON); every record.detail_every steps; with"
-        " record.token_detail also every l_t of a response",
+        "per evaluated response: length, advantage, sum and sum of squares of l_t, largest"
+        " |l_t|, clipped tokens; every record.detail_every steps. record.token_detail adds"
+        " every l_t"
     )
     seconds: float | None = metric(
-        "s", "this update: forward, backward and optimizer, the critic's among it"
+        "the update: forward, backward and optimizer, the critic's included", "s"
     )
     critic_seconds: float | None = metric(
-        "s", "the critic's part of it; only with advantage = 'gae'"
+        "the critic's part of seconds; only with advantage = 'gae'", "s"
     )
-    engine_metrics: dict[str, float] | None = metric(
-        "-", "another program's numbers, as it names them (JSON)"
-    )
+    engine_metrics: dict[str, float] | None = metric("another program's numbers, by its names")
 
 
 REDUCTIONS: dict[str, Reduction] = {

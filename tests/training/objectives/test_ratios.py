@@ -70,10 +70,10 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass
     @update._for_each_rule
     class Columns:
-        earlier: int = metric("-", "before")
-        would_RULE: float = metric("-", "with RULE", rule=share("would_clip_RULE", "tokens"))
-        flip_RULE: float = metric("-", "with RULE", rule=share("flip_RULE", "tokens"))
-        last: int = metric("-", "after")
+        earlier: int = metric("before")
+        would_RULE: float = metric("with RULE", rule=share("would_clip_RULE", "tokens"))
+        flip_RULE: float = metric("with RULE", rule=share("flip_RULE", "tokens"))
+        last: int = metric("after")
 
     rules = ("grpo", "gspo", "toy")
     columns = {entry.name: entry.metadata for entry in fields(Columns)}
