@@ -16,6 +16,7 @@ from rich.console import Console
 from waiting import until
 
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report.views.answer import AnswerView, answer_view
@@ -141,7 +142,7 @@ class Bench:
                 conductor.kill()
                 conductor.communicate()
 
-    def journal(self, run: str) -> list[dict[str, Any]]:
+    def journal(self, run: str) -> list[JsonObject]:
         return scan(self.home / run / "journal.jsonl").items
 
     def steps_of(self, run: str) -> list[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run
 from gspo_lab.training.engines.base import Sink, Stop
@@ -98,7 +99,7 @@ def stay(mark: Path, stop: Stop) -> None:
         time.sleep(0.02)
 
 
-def right(run: Run, behaviour: dict[str, Any]) -> int:
+def right(run: Run, behaviour: JsonObject) -> int:
     """How many problems a run answers right: b one more than a, unless it is told otherwise."""
     return int(behaviour["right"].get(f"{run.arm}/s{run.seed}", 6 if run.arm == "b" else 5))
 

@@ -13,6 +13,7 @@ from typing import Any
 from gspo_lab import __version__
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import sums_digest, write_json
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal, scan, seal
 from gspo_lab.recording.records import Record, RunStatus, from_dict
 from gspo_lab.recording.runfolder import RunFolder
@@ -59,7 +60,7 @@ def finish(home: Path, step: int, at: float | None = None) -> None:
         journal.write([RunStatus(state="finished", step=step, at=at, model=model, **sealed)])
 
 
-def recorded_anew(home: Path, items: Sequence[dict[str, Any]]) -> None:
+def recorded_anew(home: Path, items: Sequence[JsonObject]) -> None:
     """A journal with other lines, every digest of which is right: whoever forged it knew them
     all.
     """

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from laboratory import declare, leave
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import ingest
 from gspo_lab.study import Run, load_study
@@ -67,7 +68,7 @@ Change = Callable[[Run, Record], Record | None]
 """What a test makes of a record before it is written; None leaves it out."""
 
 
-def each(kind: type[Record], fields: Callable[[Run, Any], dict[str, Any] | None]) -> Change:
+def each(kind: type[Record], fields: Callable[[Run, Any], JsonObject | None]) -> Change:
     """Records of this kind with other values in these fields; None leaves one out."""
 
     def change(run: Run, record: Record) -> Record | None:
@@ -215,7 +216,7 @@ def update(
     layers = [
         float(0.004 * minibatch * (layer + 1) * (1 + rng.normal(0, 0.1))) for layer in range(4)
     ]
-    would_clip: dict[str, Any] = {
+    would_clip: JsonObject = {
         "would_clip_fraction_tokens_grpo": token,
         "would_clip_fraction_tokens_gspo": by_sequence,
     }

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from gspo_lab.cli.output import print_json, print_table
 from gspo_lab.cli.shared_options import Json, Overrides
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import look_up, names_of, read_description
 
 EXAMPLES = {
@@ -116,7 +117,7 @@ def check_engine(
     )
 
 
-def _engines() -> list[dict[str, Any]]:
+def _engines() -> list[JsonObject]:
     from gspo_lab.training.engines import ENGINES
     from gspo_lab.training.engines.base import Capabilities
     from gspo_lab.training.engines.virtualenvs import home_of, version_of
@@ -132,7 +133,7 @@ def _engines() -> list[dict[str, Any]]:
         where = None
         if version is not None:
             where = str(home_of(name)) if "environment" in entry else "the lab's own"
-        row: dict[str, Any] = {
+        row: JsonObject = {
             "engine": name,
             "version": version,
             "where": where,
@@ -146,5 +147,5 @@ def _engines() -> list[dict[str, Any]]:
     return rows
 
 
-def _support_notes(entry: dict[str, Any]) -> dict[str, Any]:
+def _support_notes(entry: JsonObject) -> JsonObject:
     return {key: entry.get(key) or None for key in ("summary", "ran", "loaded", "never")}

@@ -24,6 +24,7 @@ from gspo_lab.cli.shared_options import (
     warn,
 )
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.runfolder import RunFolder
@@ -232,7 +233,7 @@ def _benches(
     wish: Any,
     chat: bool = False,
     study_task: Any = None,
-    study_benches: Mapping[str, Any] = MappingProxyType({}),
+    study_benches: JsonMapping = MappingProxyType({}),
     base: Path | None = None,
 ) -> "list[Bench]":
     """The benchmarks with the protocol of `wish`, for a `chat` model or not; `copies` are local
@@ -300,7 +301,7 @@ def _runs_and_benches(
     return name, list(product(benches, subjects))
 
 
-def _check_names(asked: Sequence[str], study_benches: Mapping[str, Any], study: str) -> None:
+def _check_names(asked: Sequence[str], study_benches: JsonMapping, study: str) -> None:
     """LabError for a name that is neither a task's nor that of a [[bench]] of the study."""
     from gspo_lab.tasks import KNOWN
 
@@ -372,14 +373,14 @@ def _ask_all(pairs: "Sequence[tuple[Bench, EvaluatedModel]]", runs: Path, waits_
     return missing
 
 
-def _difficulties(bench: "Bench") -> dict[str, Any]:
+def _difficulties(bench: "Bench") -> JsonObject:
     """The difficulty of every problem whose task rates it."""
     rating = getattr(bench.task, "difficulty", lambda problem: None)
     ratings = {problem.id: rating(problem) for problem in bench.problems}
     return {problem: value for problem, value in ratings.items() if value is not None}
 
 
-def _arms_compared(source: "Source", bench: str) -> list[dict[str, Any]]:
+def _arms_compared(source: "Source", bench: str) -> list[JsonObject]:
     """How a study's arms compare with its baseline on one benchmark."""
     from gspo_lab.analysis.readings.answers import arms_apart
 
@@ -402,8 +403,8 @@ def _arms_compared(source: "Source", bench: str) -> list[dict[str, Any]]:
 def _print_scores(
     name: str,
     bench: "Bench",
-    rows: list[dict[str, Any]],
-    compared: list[dict[str, Any]] | None,
+    rows: list[JsonObject],
+    compared: list[JsonObject] | None,
 ) -> None:
     """The table of one benchmark's scores, and how a study's arms compare on it."""
     readable = [_readable(row) for row in rows]
@@ -412,7 +413,7 @@ def _print_scores(
         print_table(compared, empty="", title="\narms, on new problems and new seeds")
 
 
-def _print_published(rows: list[dict[str, Any]]) -> None:
+def _print_published(rows: list[JsonObject]) -> None:
     """How each score compares with the published number, and what differs in protocol."""
     from gspo_lab.cli.published_score import sentence
 
@@ -473,9 +474,7 @@ def _published_protocol(differs: Mapping[str, str]) -> str:
     )
 
 
-def rated(
-    difficulty: Mapping[str, float], graded: "DataFrame", attempts: int
-) -> dict[str, Any] | None:
+def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> JsonObject | None:
     """The rating by the chance that `attempts` answers solve each problem of known difficulty.
 
     None without such a problem, or where a problem has fewer answers. `graded`: columns problem,
@@ -498,7 +497,7 @@ def scores(
     ids: list[str],
     evaluation: str,
     difficulty: Mapping[str, float] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k,
     what went wrong.
     """
@@ -518,7 +517,7 @@ def scores(
     )
     out = []
     for checkpoint in checkpoints(evidence, ids, evaluation):
-        row: dict[str, Any] = {
+        row: JsonObject = {
             **{name: getattr(checkpoint, name) for name in plain},
             **{key: getattr(checkpoint.score, name, None) for key, name in OF_SCORE.items()},
             **checkpoint.counts,
@@ -537,7 +536,7 @@ def scores(
     return out
 
 
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
+def _readable(row: JsonObject) -> JsonObject:
     k = row["k"]
     several = {} if k == 1 else {f"pass@{k}": row["pass_at_k"], "distinct": row["distinct"]}
     return {
@@ -555,7 +554,7 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rating_words(rating: Mapping[str, Any]) -> str:
+def _rating_words(rating: JsonMapping) -> str:
     low = None if rating["low"] is None else round(rating["low"])
     high = None if rating["high"] is None else round(rating["high"])
     if rating["rating"] is None:
@@ -567,7 +566,7 @@ def _rating_words(rating: Mapping[str, Any]) -> str:
     )
 
 
-def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
+def _asked_how(bench: "Bench", rows: list[JsonObject]) -> str:
     sampling = bench.sampling
     task = bench.task
     limits = [row["limits"] for row in rows if row["limits"]]
@@ -587,7 +586,7 @@ def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _notes(rows: list[dict[str, Any]], served: str | None, *, sampled: bool) -> Iterator[str]:
+def _notes(rows: list[JsonObject], served: str | None, *, sampled: bool) -> Iterator[str]:
     """Where the grader failed, where a server names another model than `served`, which was
     requested, and where answers that a server sampled repeat each other word for word: engines
     seeded alike do that."""

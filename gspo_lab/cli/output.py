@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.text import UNSEEN, visible
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def print_either(as_json: bool, data: Any, lines: Iterable[str]) -> None:
         print_lines(lines)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | None = None) -> None:
+def print_table(rows: Sequence[JsonMapping], *, empty: str, title: str | None = None) -> None:
     """A table of the rows, a column for every key that any of them has; numbers to the right, None
     as a dash.
     """

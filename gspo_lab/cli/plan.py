@@ -7,7 +7,7 @@ from itertools import chain
 from json import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,7 @@ from gspo_lab.cli.shared_options import (
     with_study,
 )
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import Exit
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def plan(
     findings = lint_findings(study, data=ready)
     refused = any(finding.level == "error" for finding in findings)
     lines = [*_resolved(study), *map(str, findings)]
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "declaration": study.locked(),
         "findings": [vars(finding) for finding in findings],
     }

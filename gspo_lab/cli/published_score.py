@@ -5,12 +5,11 @@ problem are not known, so problems cannot be paired and the interval is a wide o
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gspo_lab.analysis.stats.passk import jeffreys
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.tasks.evaluation.benchmark_spec import Bench
 
 
@@ -29,7 +28,7 @@ class PublishedNumber:
         if self.answers is not None and self.answers < 1:
             raise LabError(f"--published-answers {self.answers}: must be a whole number from 1 up")
 
-    def compared(self, row: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
+    def compared(self, row: JsonMapping, bench: Bench) -> JsonObject:
         """The difference of a row's score from the published one, by the two scores' own intervals
         (Newcombe 1998, method 10).
 
@@ -76,7 +75,7 @@ def unusual_settings(bench: Bench) -> dict[str, str]:
     }
 
 
-def sentence(comparison: Mapping[str, Any]) -> str:
+def sentence(comparison: JsonMapping) -> str:
     """A comparison in words, in percentage points."""
     count = "answers" if comparison["answers_known"] else "answers assumed, one a problem"
     published = f"the published {comparison['share']:.4g} ({comparison['answers']} {count})"

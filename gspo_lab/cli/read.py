@@ -24,6 +24,7 @@ from gspo_lab.cli.shared_options import (
 from gspo_lab.common.atomic_files import lock_holder
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, SUBJECTS
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.recording.runfolder import RunFolder, run_folders
 
@@ -104,7 +105,7 @@ def _list_studies(runs: Path, *, json: bool) -> None:
         print_table(subjects, empty="", title="\nmodels and servers")
 
 
-def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
+def _rows(runs: Path, query: str) -> list[JsonObject]:
     if (database := update_lab(runs)) is None:
         return []
     from gspo_lab.recording.store.database import explained, reading
@@ -177,7 +178,7 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     return [source.declaration.question, said, ground, *tuned, *replicated, "", next_command]
 
 
-def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
+def _evaluations(evidence: Any, name: str) -> list[JsonObject]:
     from gspo_lab.recording.store.traces import read_later_evaluations, read_subjects
 
     subjects = read_subjects(evidence).set_index("run_id")
@@ -206,7 +207,7 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
+def _line(row: JsonObject) -> JsonObject:
     from gspo_lab.study.import_origin import Origin
 
     origin = (row["facts"] or {}).get("origin")
@@ -245,7 +246,7 @@ def _unread_keys(evidence: "Evidence", study: str, run: str) -> set[str]:
     return set() if arm is None else {key for key in KEYS if unread(key, arm.settings)}
 
 
-def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
+def _run_details(row: JsonObject, idle: set[str]) -> list[str]:
     """A run's state, then each setting that has a value and is read, as a study file writes it."""
     from gspo_lab.study import flat
 
@@ -266,9 +267,7 @@ def _run_details(row: dict[str, Any], idle: set[str]) -> list[str]:
     ]
 
 
-def _runs(
-    evidence: Any, study: str, runs: Path, *, with_clipped: bool = True
-) -> list[dict[str, Any]]:
+def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -> list[JsonObject]:
     """One row per run: state, launcher's record, last reward, share of grader failures, and last
     scores.
 

@@ -5,7 +5,7 @@ from collections import Counter
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from gspo_lab.cli.shared_options import (
 from gspo_lab.common.atomic_files import exclusive_lock
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.records import StoredAnswer
@@ -220,7 +221,7 @@ def _regrade(
     return regraded
 
 
-def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str, Any]]:
+def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[JsonObject]:
     groups: dict[tuple[str, str], list[Regraded]] = {}
     for (_, evaluation), answers in regraded.items():
         for answer in answers:
@@ -230,7 +231,7 @@ def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str
         old = {str(answer.stored.grader) for answer in answers}
         new = {str(answer.grade.grader) for answer in answers if answer.grade is not None}
         graders = dict.fromkeys(", ".join(sorted(names)) for names in (old, new) if names)
-        row: dict[str, Any] = {"bench": bench, "evaluation": evaluation or "(as it trained)"}
+        row: JsonObject = {"bench": bench, "evaluation": evaluation or "(as it trained)"}
         fates = Counter(map(_fate, answers))
         row |= {"grader": " → ".join(graders), "answers": len(answers)} | {
             fate: fates[fate] for fate in FATES
@@ -250,7 +251,7 @@ def _fate(answer: "Regraded") -> str:
     return {1: "now right", 0: "now wrong", None: "now not graded"}[answer.grade.correct]
 
 
-def _change(run_id: str, evaluation: str, answer: "Regraded") -> dict[str, Any]:
+def _change(run_id: str, evaluation: str, answer: "Regraded") -> JsonObject:
     old = answer.stored
     new = answer.grade
     assert new is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from gspo_lab.cli.output import print_either, print_json, print_lines
 from gspo_lab.common.atomic_files import lock_holder
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit, State
 from gspo_lab.common.text import visible
@@ -167,7 +168,7 @@ def _carry_out(
     accept_mismatch: str | None,
     *,
     json: bool,
-    options_of_run: dict[str, Any],
+    options_of_run: JsonObject,
     also: str | None = None,
 ) -> None:
     """Train the missing runs with `options_of_run`, write the report, print the answer and exit

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from gspo_lab.cli.shared_options import (
     study_named,
 )
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -98,7 +99,7 @@ def graded_again(
     from gspo_lab.tasks.evaluation.regrade import spot_check
 
     checks: dict[str, SpotCheck] = {}
-    tasks: dict[str, Any] = {}
+    tasks: JsonObject = {}
     ids = [run.id for run in evidence.chosen(study)]
     with counting(f"certify {study}", {"runs graded again": len(ids)}) as advance:
         for run in ids:

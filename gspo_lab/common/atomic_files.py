@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from gspo_lab.common.errors import InUse, LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import visible
 
 Entry = TypeVar("Entry")
@@ -128,7 +129,7 @@ def as_text(data: Any) -> str:
     return json.dumps(data, indent=1)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> JsonObject | None:
     """The JSON object of `write_json`; None where there is no such file."""
     if not path.is_file():
         return None
@@ -146,13 +147,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 BROKEN_SEAL = "it is not what its digest was taken of"
 
 
-def broken_seal(content: dict[str, Any]) -> bool:
+def broken_seal(content: JsonObject) -> bool:
     """Whether a sealed object has changed; files of earlier versions have no seal."""
     marks = (SEALED in content, SEAL in content)
     return any(marks) and (not all(marks) or content[SEAL] != _digest(content))
 
 
-def _digest(content: dict[str, Any]) -> str:
+def _digest(content: JsonObject) -> str:
     unsealed = {key: value for key, value in content.items() if key != SEAL}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
 

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from gspo_lab.common.errors import LabError, MissingExtra
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.user_code import FromSource, from_source
 
 EXTRA_OF = {
@@ -118,7 +119,7 @@ def check_callable(
     part: Any,
     call: Sequence[str],
     methods: Sequence[str],
-    options: Mapping[str, Any] | None = None,
+    options: JsonMapping | None = None,
 ) -> None:
     """LabError where `found` cannot be called with as many arguments as `call` names, and with
     `options` by their names, or is a class without `methods`.

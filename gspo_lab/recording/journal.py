@@ -33,6 +33,7 @@ from typing import IO, Any, NamedTuple
 from gspo_lab.common.atomic_files import sole_writer
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import JOURNAL
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import STARTED
 from gspo_lab.recording.records import (
     RECORDS,
@@ -163,7 +164,7 @@ class JournalLines(NamedTuple):
     any.
     """
 
-    items: list[dict[str, Any]]
+    items: list[JsonObject]
     end: int
     damaged: list[Damage]
 
@@ -181,7 +182,7 @@ class JournalReader:
         self.count = 0
         self.damaged: list[Damage] = []
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[JsonObject]:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -238,7 +239,7 @@ def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
     ).hexdigest()
 
 
-def seal(path: Path) -> dict[str, Any]:
+def seal(path: Path) -> JsonObject:
     """The digests in the last status of a finished run: `journal` and `answers` of a RunStatus."""
     evaluations: dict[str, dict[tuple[Any, Any], list[Any]]] = {}
     for item in in_force(scan(path).items):
@@ -271,7 +272,7 @@ def evaluation_key(bench: str, step: int) -> str:
     return f"{bench}@{step}"
 
 
-def from_end(path: Path) -> Iterator[dict[str, Any]]:
+def from_end(path: Path) -> Iterator[JsonObject]:
     """The objects of all complete lines, the last first.
 
     Reads no more of the file than is asked for.
@@ -319,9 +320,9 @@ def digest_before(path: Path, offset: int) -> str:
     return _line_digest(line).decode()
 
 
-def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def in_force(items: Iterable[JsonObject]) -> list[JsonObject]:
     """Records in their order, without those that a later start of the run replaced."""
-    valid: list[dict[str, Any]] = []
+    valid: list[JsonObject] = []
     for item in items:
         if item.get("kind") == RunStatus.kind and item["state"] == STARTED:
             valid = [earlier for earlier in valid if not voided(earlier, item["step"])]
@@ -358,7 +359,7 @@ def _seal(line: bytes) -> re.Match[bytes] | None:
     return SEAL.fullmatch(line[-SEAL_BYTES:])
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _object(line: bytes) -> JsonObject | None:
     """The object of a line; None where it is damaged: no object, or another than its digest is
     of.
     """
@@ -375,7 +376,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return None if rewritten else item
 
 
-def _shaped(item: dict[str, Any]) -> bool:
+def _shaped(item: JsonObject) -> bool:
     """Whether it can be told of what moment a record is, and of a status what it says, by names."""
     kind = item.get("kind", "")
     if not isinstance(kind, str) or kind not in RECORDS:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gspo_lab.common import paths
 from gspo_lab.common.atomic_files import (
@@ -27,6 +27,7 @@ from gspo_lab.common.atomic_files import (
     write_json,
 )
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import LAST_WORDS, STARTED, Phase, State
 from gspo_lab.recording.journal import Journal, JournalReader, from_end, in_force, scan
 from gspo_lab.recording.records import RunStatus, StepRecord
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no p
     from gspo_lab.study import Run
 
 
-def _relative(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
+def _relative(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
     """The content with the paths under `keys` relative to `folder`: a shared record names no
     folders of a machine.
     """
@@ -45,14 +46,14 @@ def _relative(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, An
     }
 
 
-def _resolved(content: dict[str, Any], folder: Path, *keys: str) -> dict[str, Any]:
+def _resolved(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
     """The content with absolute paths under `keys`; earlier versions wrote them so."""
     return content | {
         key: str((folder / content[key]).resolve()) for key in keys if content.get(key)
     }
 
 
-def _folders(content: dict[str, Any]) -> tuple[str, ...]:
+def _folders(content: JsonObject) -> tuple[str, ...]:
     """The keys of run.json that name a folder; an imported run has none."""
     return () if content.get("origin") else ("base", "warm_start")
 
@@ -90,11 +91,11 @@ class StartFolder(WorkFolder):
         """Whether the folder holds a request."""
         return (self.path / paths.WARM_START).is_file()
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         """The request: model, task, settings, seed, base and cache."""
         return _resolved(read_json(self.path / paths.WARM_START) or {}, self.path, "base", "cache")
 
-    def write_request(self, request: dict[str, Any]) -> None:
+    def write_request(self, request: JsonObject) -> None:
         """Write the request. Several studies may write the same one at once."""
         write_json(
             self.path / paths.WARM_START,
@@ -148,7 +149,7 @@ class JournalFolder(WorkFolder):
         record = next(iter(JournalReader(self.journal)), {})
         return record.get("run") if record.get("kind") == RunStatus.kind else None
 
-    def records(self, *kinds: str) -> list[dict[str, Any]]:
+    def records(self, *kinds: str) -> list[JsonObject]:
         """The records in force, of some kinds or of all, in their order."""
         records = in_force(scan(self.journal).items)
         return [record for record in records if not kinds or record.get("kind") in kinds]
@@ -162,14 +163,14 @@ class JournalFolder(WorkFolder):
 class EvaluationFolder(JournalFolder):
     """A later evaluation: its declaration and the answers."""
 
-    def declaration(self) -> dict[str, Any] | None:
+    def declaration(self) -> JsonObject | None:
         """Model, problems and protocol of the evaluation; None before it begins."""
         content = read_json(self.path / paths.EVALUATION)
         return content and content | {
             "task": _resolved(content.get("task") or {}, self.path, "base")
         }
 
-    def declare(self, content: dict[str, Any]) -> None:
+    def declare(self, content: JsonObject) -> None:
         """Write model, problems and protocol."""
         task = _relative(content["task"], self.path, "base")
         write_json(self.path / paths.EVALUATION, content | {"task": task}, sealed=True)
@@ -182,7 +183,7 @@ class SubjectFolder(JournalFolder):
         """The folder of a later evaluation by its name, which may not exist."""
         return EvaluationFolder(self.path / paths.EVALUATIONS / name)
 
-    def describe(self, content: dict[str, Any]) -> None:
+    def describe(self, content: JsonObject) -> None:
         """Write the description of a model or a server."""
         write_json(self.path / paths.SUBJECT, content, sealed=True)
 
@@ -208,11 +209,11 @@ class RunFolder(SubjectFolder):
         """Whether the folder holds a run.json."""
         return (self.path / paths.RUN).is_file()
 
-    def specification(self) -> dict[str, Any] | None:
+    def specification(self) -> JsonObject | None:
         """The content of run.json; None without it."""
         return read_json(self.path / paths.RUN)
 
-    def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
+    def specify(self, content: JsonObject, *, imported: bool = False) -> None:
         """Write run.json if it differs, with relative paths. LabError where another program
         recorded the run, unless this is its import again."""
         present = self.specification()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 
 Position = float | str
-Value = float | None
 Kind = Literal["lines", "dots"]
 
 DRAWN: dict[Kind, str] = {"lines": "Line chart", "dots": "Dot chart"}
@@ -33,11 +33,11 @@ class Series:
 
     label: str
     x: tuple[Position, ...]
-    y: tuple[Value, ...]
+    y: tuple[OptionalFloat, ...]
     seed: int | None = None
-    low: tuple[Value, ...] = ()
-    high: tuple[Value, ...] = ()
-    positions: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    low: tuple[OptionalFloat, ...] = ()
+    high: tuple[OptionalFloat, ...] = ()
+    positions: Mapping[str, tuple[OptionalFloat, ...]] = field(default_factory=dict)
     colour: int | None = None
 
     @property
@@ -130,13 +130,13 @@ class Chart:
         values = [*self.values(), *(reference.value for reference in self.references)]
         return log_axis(values) if self.log else linear_axis(values, from_zero=self.from_zero)
 
-    def placed(self, values: Sequence[Value]) -> list[Value]:
+    def placed(self, values: Sequence[OptionalFloat]) -> list[OptionalFloat]:
         """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest
         decade.
         """
         return [self.axis.zero if value == 0 and self.log else value for value in values]
 
-    def format_value(self, value: Value, digits: int = 3) -> str:
+    def format_value(self, value: OptionalFloat, digits: int = 3) -> str:
         """A value as the chart tells it."""
         return (
             percent(value, digits)
@@ -154,7 +154,7 @@ class Axis:
 
     low: float
     high: float
-    zero: float | None = None
+    zero: OptionalFloat = None
     ticks: tuple[float, ...] = ()
     """Of a logarithmic axis the values at its ticks."""
 
@@ -231,7 +231,7 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     A series that is its category is named once.
     """
     seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
-    values: dict[str, dict[tuple[str, int | None], Value]] = {}
+    values: dict[str, dict[tuple[str, int | None], OptionalFloat]] = {}
     for series in chart.series:
         for x, y in zip(series.x, series.y, strict=True):
             values.setdefault(str(x), {})[series.label, series.seed] = y

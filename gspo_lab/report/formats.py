@@ -14,6 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import UNSEEN, visible
 from gspo_lab.common.text import between as interval_of
 from gspo_lab.common.text import signed as difference_of
@@ -52,7 +53,7 @@ def percent(value: Any, digits: int = 3) -> str:
     return f"{format_number(100 * value, digits)} %"
 
 
-def signed(value: float | None, low: float | None = None, high: float | None = None) -> str:
+def signed(value: OptionalFloat, low: OptionalFloat = None, high: OptionalFloat = None) -> str:
     """A difference with the decimals that its interval asks for."""
     if value is None or is_missing(value):
         return NOT_MEASURED
@@ -61,7 +62,7 @@ def signed(value: float | None, low: float | None = None, high: float | None = N
 
 
 def between(
-    low: float | None, high: float | None, reason: str | None = None, margin: float | None = None
+    low: OptionalFloat, high: OptionalFloat, reason: str | None = None, margin: OptionalFloat = None
 ) -> str:
     """An interval of differences beside its margin; without one the reason."""
     if low is None or high is None:

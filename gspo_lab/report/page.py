@@ -20,6 +20,7 @@ from typing import Any
 from markupsafe import Markup
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.chart import Chart, format_position, numbers, sentence
 from gspo_lab.report.formats import slug
 from gspo_lab.report.plotly_json import DARK, LIGHT, dash, plot, template, variables
@@ -71,7 +72,7 @@ class Figures:
     def __init__(self, arms: Mapping[str, int]) -> None:
         self.arms = arms
         self._lists: dict[tuple[Any, ...], int] = {}
-        self._plots: dict[str, Any] = {}
+        self._plots: JsonObject = {}
 
     def add(self, key: str, chart: Chart, study: str) -> None:
         """The figure of the element with this id."""
@@ -119,7 +120,7 @@ class Figures:
         return Markup("\n").join(groups)
 
 
-def _figure(chart: Chart) -> dict[str, Any]:
+def _figure(chart: Chart) -> JsonObject:
     """What a figure's template reads."""
     head, rows, caption = numbers(chart)
     written = []

@@ -13,8 +13,9 @@ from typing import Any
 
 from gspo_lab.analysis.findings.clip_fractions import arms_by_level
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.text import visible
-from gspo_lab.report.chart import Chart, Series, Value
+from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import format_number, percent
 
 COLOURS = 12
@@ -124,8 +125,6 @@ def variables(arms: Mapping[str, int]) -> str:
     )
 
 
-Json = dict[str, Any]
-
 TOP = 12
 BOTTOM = 46
 """Pixels of a figure above and below its plotting area."""
@@ -165,10 +164,10 @@ def axis_range(chart: Chart) -> tuple[float, float]:
     return low, axis.high + room * reach
 
 
-def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
+def plot(chart: Chart, arms: Mapping[str, int]) -> JsonObject:
     """`data` and `layout`. A chart of anything but the page's `arms` has a legend of its own."""
     colours = {series.label: _colour(chart, series, arms) for series in chart.series}
-    layout: Json = {
+    layout: JsonObject = {
         "height": height_of(chart),
         "hovermode": "x unified",
         "showlegend": len(colours) > 1 and not colours.keys() <= arms.keys(),
@@ -234,10 +233,10 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
     return {"data": data, "layout": layout}
 
 
-def template(scheme: dict[str, str]) -> Json:
+def template(scheme: dict[str, str]) -> JsonObject:
     """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no
     share, and Plotly sets superscripts by a style of their own, which the page's policy forbids."""
-    axis: Json = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor"), scheme["line"])
+    axis: JsonObject = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor"), scheme["line"])
     axis |= {
         "exponentformat": "e",
         "zeroline": False,
@@ -282,8 +281,8 @@ def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
     return arms.get(series.label, next(swept, place))
 
 
-def _value_axis(chart: Chart) -> Json:
-    out: Json = {"range": list(axis_range(chart))}
+def _value_axis(chart: Chart) -> JsonObject:
+    out: JsonObject = {"range": list(axis_range(chart))}
     if chart.log:
         written = percent if chart.share else format_number
         ticks = [
@@ -299,13 +298,13 @@ def _value_axis(chart: Chart) -> Json:
     return out
 
 
-def _trace(chart: Chart, series: Series, **look: Any) -> Json:
+def _trace(chart: Chart, series: Series, **look: Any) -> JsonObject:
     """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its
     band; its seeds are silent then: they would be dozens of lines. `customdata` has per point the
     name of its place (of dots), the true value, and the band."""
     label = inert(series.label)
     dots = chart.kind == "dots"
-    out: Json = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
+    out: JsonObject = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
     out |= {
         "showlegend": series.seed is None,
         "meta": {"series": series.label, "seed": series.seed},
@@ -317,7 +316,7 @@ def _trace(chart: Chart, series: Series, **look: Any) -> Json:
             return out
     shape = ".3~%" if chart.share else ".4~g"
     value_column = int(dots)
-    bands: tuple[tuple[Value, ...], ...] = (series.low, series.high) if series.low else ()
+    bands: tuple[tuple[OptionalFloat, ...], ...] = (series.low, series.high) if series.low else ()
     columns: list[Iterable[Any]] = [series.y, *bands]
     if dots:
         columns.insert(0, map(inert, series.x))
@@ -333,7 +332,7 @@ def _trace(chart: Chart, series: Series, **look: Any) -> Json:
     return out
 
 
-def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
+def _lines(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
     """Bands below, then the faint lines of seeds, then means; what the figure is about lies on
     top.
     """
@@ -360,7 +359,7 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
             marked = [
                 point and not previous and not following for previous, point, following in around
             ]
-        look: Json = {
+        look: JsonObject = {
             "x": list(series.x),
             "y": chart.placed(series.y),
             "line": line,
@@ -381,7 +380,7 @@ def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     return out
 
 
-def _band(series: Series, colour: str) -> Json:
+def _band(series: Series, colour: str) -> JsonObject:
     """The band as closed shapes, one for each stretch in which both edges are known."""
     stretches: list[list[int]] = [[]]
     for i, (low, high) in enumerate(zip(series.low, series.high, strict=True)):
@@ -400,10 +399,10 @@ def _band(series: Series, colour: str) -> Json:
             )
         return out
 
-    meta: Json = {"series": series.label, "seed": series.seed, "role": "band"}
+    meta: JsonObject = {"series": series.label, "seed": series.seed, "role": "band"}
     if series.positions:
         meta["at"] = {axis: around(places, places) for axis, places in series.positions.items()}
-    look: Json = {
+    look: JsonObject = {
         "type": "scatter",
         "mode": "lines",
         "fill": "toself",
@@ -425,7 +424,7 @@ def _offsets(chart: Chart) -> dict[str, float]:
     }
 
 
-def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
+def _dots(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
     seeds = {
         seed: place
         for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))
@@ -465,7 +464,7 @@ def _at(chart: Chart, value: float) -> float:
     return math.log10(place or 0.0) if chart.log else value
 
 
-def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
+def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
     """Each line's name at its right end, moved apart where lines end close together; no names for
     more than fit.
     """
@@ -485,7 +484,13 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     for height, _, _ in ends:
         places.append(min(height, places[-1] - LINE) if places else height)
     short = max(0.0, -places[-1] if places else 0.0)
-    right: Json = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "showarrow": False}
+    right: JsonObject = {
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "left",
+        "xshift": 6,
+        "showarrow": False,
+    }
     return [
         right
         | {"name": inert(series.named), "text": inert(series.label), "y": _at(chart, value)}
@@ -497,7 +502,7 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     ]
 
 
-def _values_above(chart: Chart) -> list[Json]:
+def _values_above(chart: Chart) -> list[JsonObject]:
     offsets = _offsets(chart)
     if len(chart.categories) * len(offsets) > NAMED:
         return []
@@ -506,7 +511,7 @@ def _values_above(chart: Chart) -> list[Json]:
         for x, y in zip(series.x, series.y, strict=True):
             if y is not None:
                 tops[str(x), series.label] = max(y, tops.get((str(x), series.label), y))
-    above: Json = {
+    above: JsonObject = {
         "showarrow": False,
         "yanchor": "bottom",
         "yshift": 6,

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import atomic_file
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.formats import slug
 from gspo_lab.report.page import Article, document
 from gspo_lab.report.plotly_json import arm_colours
@@ -93,7 +94,7 @@ def _article(study: Source) -> Article:
     return Article(study.label, study.declaration.question, sections, date)
 
 
-def _data(sections: Sequence[View]) -> dict[str, Any]:
+def _data(sections: Sequence[View]) -> JsonObject:
     return {section.id: to_json(section) for section in sections}
 
 
@@ -121,7 +122,7 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[View]) -> 
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
 
-def _written(sections: Sequence[View]) -> list[dict[str, Any]]:
+def _written(sections: Sequence[View]) -> list[JsonObject]:
     """The sections that the Markdown shows, with their text."""
     written = []
     for section in sections:

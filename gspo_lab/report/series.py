@@ -25,7 +25,8 @@ from gspo_lab.analysis.readings import (
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.curve_summaries import mean_of_runs
 from gspo_lab.analysis.stats.paired import pointwise_t
-from gspo_lab.report.chart import Chart, Series, Value
+from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.report.chart import Chart, Series
 from gspo_lab.study.contrast import side_names, sides
 
 MANY_RUNS = 40
@@ -45,7 +46,7 @@ UNEVEN = 1.2
 another, seconds depend on what else the machine did, and are not offered as an axis."""
 
 
-def value(number: Any) -> Value:
+def value(number: Any) -> OptionalFloat:
     """A float, or None for what was not measured or is not finite."""
     return None if number is None or number is pd.NA or not math.isfinite(number) else float(number)
 
@@ -68,7 +69,7 @@ ByRun = Mapping[str, Mapping[int, Points]]
 """Arm -> seed -> its line."""
 
 
-def column(values: Floats) -> tuple[Value, ...]:
+def column(values: Floats) -> tuple[OptionalFloat, ...]:
     """An array as a chart's values: None for NaN."""
     return tuple(entry if math.isfinite(entry) else None for entry in values.tolist())
 
@@ -236,7 +237,7 @@ def axes(study: Source) -> tuple[dict[str, str], str]:
     }, f"No axis of device seconds: {why}"
 
 
-def _pace(columns: Mapping[str, Floats]) -> float | None:
+def _pace(columns: Mapping[str, Floats]) -> OptionalFloat:
     """Device seconds per FLOP, or per token where FLOPs were not counted, up to the last step that
     knows both.
     """
@@ -327,7 +328,9 @@ def per_minibatch(study: Source, reading: Reading) -> tuple[Series, ...]:
     return dots_by_arm(study, values)
 
 
-def dots_by_arm(study: Source, by_run: Mapping[str, Mapping[int, Value]]) -> tuple[Series, ...]:
+def dots_by_arm(
+    study: Source, by_run: Mapping[str, Mapping[int, OptionalFloat]]
+) -> tuple[Series, ...]:
     """Per arm the values of its runs by a number's place, and their mean."""
     out: list[Series] = []
     for arm in study.arms:
@@ -351,7 +354,7 @@ def per_arm(
     mean.
     """
     values = read(study, reading)
-    seeds: dict[int, dict[str, Value]] = {}
+    seeds: dict[int, dict[str, OptionalFloat]] = {}
     for category, arm in arms.items():
         for run in runs(study):
             if run.arm == arm and values[run.id].weight:
@@ -362,7 +365,7 @@ def per_arm(
 def dots_of(
     label: str,
     categories: Sequence[str],
-    seeds: Mapping[int, Mapping[str, Value]],
+    seeds: Mapping[int, Mapping[str, OptionalFloat]],
     colour: int | None = None,
 ) -> list[Series]:
     """A series for each seed, where there are several, and one of their means with the lowest and

@@ -9,6 +9,7 @@ from types import MethodType
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import look_up, one_line_error
 from gspo_lab.tasks.base import (
     Defaults,
@@ -74,7 +75,7 @@ UNSAID = (
 
 
 def build_task(
-    name: str, options: Mapping[str, Any], base: Path | None = None, *, enough: int | None = None
+    name: str, options: JsonMapping, base: Path | None = None, *, enough: int | None = None
 ) -> Task:
     """The task `name` with the study's `options`; files are relative to the folder `base`.
 
@@ -97,7 +98,7 @@ def build_task(
     return _completed(name, task)
 
 
-def _made(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
+def _made(name: str, made_by: Any, options: JsonMapping) -> Any:
     """What a task's class or function returns for the options."""
     if not callable(made_by):
         raise LabError(f"task '{name}': it is {type(made_by).__name__}, not a class or a function")
@@ -136,14 +137,14 @@ def _completed(name: str, task: Any) -> Task:
     return built
 
 
-def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def without_sandbox(name: str, options: JsonMapping) -> JsonObject:
     """The options that allow programs to run without isolation; unchanged for tasks without
     programs.
     """
     return {**options, "unsafe": True} if _runs_programs(_in_name(name, {})[0]) else dict(options)
 
 
-def check_isolation(name: str, options: Mapping[str, Any]) -> None:
+def check_isolation(name: str, options: JsonMapping) -> None:
     """LabError if a task runs programs, this machine cannot isolate them, and `unsafe` is not set.
 
     Check it before sampling: ungraded answers are missing in every score.
@@ -156,7 +157,7 @@ def check_isolation(name: str, options: Mapping[str, Any]) -> None:
 
 
 def task_key(
-    name: str, options: Mapping[str, Any], base: Path | None = None, task: Task | None = None
+    name: str, options: JsonMapping, base: Path | None = None, task: Task | None = None
 ) -> str:
     """A canonical line that identifies a task: equal keys mean equal problems, demonstrations and
     grading.
@@ -171,7 +172,7 @@ def task_key(
         *(value for value in options.values() if isinstance(value, str)),
     ]
     paths = {text: (base or Path()) / text for text in names if 0 < len(text) < 200}
-    key: dict[str, Any] = {"name": name, "options": options}
+    key: JsonObject = {"name": name, "options": options}
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
         defaults = {
@@ -192,7 +193,7 @@ def _runs_programs(name: str) -> bool:
     return name in BENCHMARKS and bool(look_up("task", name, BENCHMARKS).runs_programs)
 
 
-def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _in_name(name: str, options: JsonMapping) -> tuple[str, JsonObject]:
     """Split a name that contains options, `livecodebench-v5-2408-2502`, into the task's name and
     all options.
     """

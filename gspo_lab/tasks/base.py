@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import nearest
 
 T = TypeVar("T")
@@ -224,7 +225,7 @@ def _odd_reward(grade: Grade, names: Sequence[str], turns: Sequence[Turn] | None
 
 def check_options(
     name: str,
-    options: Mapping[str, Any],
+    options: JsonMapping,
     parameters: Iterable[inspect.Parameter],
     kind: str = "task",
     table: str = "task",

@@ -18,13 +18,14 @@ import inspect
 import json
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import look_up
 from gspo_lab.common.user_code import source_digest
 from gspo_lab.tasks.base import (
@@ -145,7 +146,7 @@ class Custom(Task):
         return " ".join("".join(traceback.format_exception_only(error)).split())[:400] + where
 
 
-def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: Path) -> Custom:
+def read_custom(name: str, function: Grader, options: JsonMapping, base: Path) -> Custom:
     """The task of the grader `function`, its files read; LabError with file and line for what is
     wrong in them.
     """
@@ -243,7 +244,7 @@ def _content(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | None:
+def _replier(name: str, options: JsonMapping, base: Path) -> Replier | None:
     """The function that replies; None for a task of one turn."""
     called = options.get("reply")
     if called is None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.tasks.base import Grade, Problem, flag
 
 TRL = "TRL"
@@ -62,7 +63,7 @@ def signature_of(function: object) -> str | None:
 
 
 def as_grader(
-    name: str, function: Callable[..., object], options: Mapping[str, Any]
+    name: str, function: Callable[..., object], options: JsonMapping
 ) -> Callable[..., object]:
     """`function` as `grade(problem, answer)`.
 
@@ -84,7 +85,7 @@ def as_grader(
 
 
 def _trl_grader(
-    name: str, function: Callable[..., object], options: Mapping[str, Any]
+    name: str, function: Callable[..., object], options: JsonMapping
 ) -> Callable[..., object]:
     parameters = inspect.signature(function).parameters
     takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
@@ -128,7 +129,7 @@ def _only_reward(rewards: Any) -> object:
 
 
 def _verl_grader(
-    name: str, function: Callable[..., object], options: Mapping[str, Any]
+    name: str, function: Callable[..., object], options: JsonMapping
 ) -> Callable[..., object]:
     source = options.get("data_source", "")
     if not isinstance(source, str):

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import gspo_lab
@@ -14,8 +13,9 @@ from finished_runs import leave_runs, tree, write_study
 
 from gspo_lab import __version__
 from gspo_lab.cli import command
+from gspo_lab.common.plain_data import JsonObject
 
-COMMANDS: dict[str, Any] = command().commands
+COMMANDS: JsonObject = command().commands
 
 HEAVY = {
     "torch",

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import gspo_lab
 from counting import Bench
 
 from gspo_lab.common.errors import MAKE_ROOM, LabError, refused
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import StepRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -58,7 +58,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 class Weights:
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         import torch
 
         return {"weights": torch.zeros(100_000)}

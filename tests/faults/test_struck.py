@@ -17,9 +17,11 @@ from calling import gspo_lab
 from children import LENGTH, Ended, rounds, run
 from disk import KILL, TORN, Fault
 
+from gspo_lab.common.plain_data import JsonObject
+
 ERRORS = ("ENOSPC", "EIO", "EMFILE")
 Calm = tuple[Any, Ended]
-Strike = Callable[[random.Random, Ended], dict[str, Any]]
+Strike = Callable[[random.Random, Ended], JsonObject]
 
 
 SLOW = ("train", "run")
@@ -66,33 +68,33 @@ def somewhere(dice: random.Random, calm: Ended, *kinds: str) -> int:
     return dice.choice([place for place, entry in enumerate(calm.met) if entry == chosen])
 
 
-def killed(dice: random.Random, calm: Ended) -> dict[str, Any]:
+def killed(dice: random.Random, calm: Ended) -> JsonObject:
     """Just before an operation."""
     return {"fault": Fault(KILL, somewhere(dice, calm))}
 
 
-def torn(dice: random.Random, calm: Ended) -> dict[str, Any]:
+def torn(dice: random.Random, calm: Ended) -> JsonObject:
     """Half of a write is there."""
     return {"fault": Fault(TORN, somewhere(dice, calm, "write"))}
 
 
-def cut(dice: random.Random, calm: Ended) -> dict[str, Any]:
+def cut(dice: random.Random, calm: Ended) -> JsonObject:
     """Where any file, whoever writes it, comes to some size."""
     return {"fault": Fault(KILL, largest=int(10 ** dice.uniform(2, 6.6)))}
 
 
-def anytime(dice: random.Random, calm: Ended) -> dict[str, Any]:
+def anytime(dice: random.Random, calm: Ended) -> JsonObject:
     """At some moment."""
     return {"kill_after": dice.uniform(0, calm.seconds)}
 
 
-def refused(dice: random.Random, calm: Ended) -> dict[str, Any]:
+def refused(dice: random.Random, calm: Ended) -> JsonObject:
     """An operation, and perhaps all later ones of its kind, fails."""
     place = somewhere(dice, calm, "open", "write", "fsync", "rename", "unlink", "mkdir")
     return {"fault": Fault(dice.choice(ERRORS), place, lasting=dice.random() < 0.5)}
 
 
-def full(dice: random.Random, calm: Ended) -> dict[str, Any]:
+def full(dice: random.Random, calm: Ended) -> JsonObject:
     """No file grows beyond some size."""
     return {"fault": Fault("EFBIG", largest=int(10 ** dice.uniform(2, 6.6)))}
 

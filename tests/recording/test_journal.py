@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.common.paths import JOURNAL
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import (
     FIRST_LOOK_BYTES,
     Journal,
@@ -291,7 +292,7 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
     started = {"kind": "status", "state": "started", "step": 1}
     finished = {"kind": "status", "state": "finished", "step": 1}
     no_names: list[Any] = [3, "x", "", [], False]
-    faults: list[dict[str, Any]] = [
+    faults: list[JsonObject] = [
         {"kind": ["step"]},
         {"kind": "step"},
         {"kind": "step", "step": "1"},

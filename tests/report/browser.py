@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -57,7 +59,7 @@ class Browser:
         self._ids = itertools.count(1)
         self._buffer = b""
         self._session: str | None = None
-        self.events: list[dict[str, Any]] = []
+        self.events: list[JsonObject] = []
 
     def __enter__(self) -> "Browser":
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -97,7 +99,7 @@ class Browser:
     def call(self, method: str, **params: Any) -> Any:
         """Send one command and wait for its answer."""
         number = next(self._ids)
-        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        message: JsonObject = {"id": number, "method": method, "params": params}
         if self._session is not None:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
@@ -221,7 +223,7 @@ class Browser:
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
-    def _read(self, deadline: float) -> dict[str, Any]:
+    def _read(self, deadline: float) -> JsonObject:
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
             part = os.read(self._in, 1 << 20) if ready else b""

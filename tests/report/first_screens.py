@@ -10,6 +10,7 @@ from calling import gspo_lab
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import ingest
 from gspo_lab.report import Report, write
@@ -41,7 +42,7 @@ class Case(NamedTuple):
     """
 
     toml: str
-    how: dict[str, Any]
+    how: JsonObject
     word: str
     colour: str
     sentence: str = ""

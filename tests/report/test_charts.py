@@ -14,6 +14,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab
 
 from gspo_lab.analysis.claims.library import LIBRARY
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
@@ -41,11 +42,11 @@ def lines(*series: Series, **look: Any) -> Chart:
     return Chart("m-x", "X", "step", "share", series, **look)
 
 
-def traces(chart: Chart, role: str | None = None) -> list[dict[str, Any]]:
+def traces(chart: Chart, role: str | None = None) -> list[JsonObject]:
     return [one for one in plot(chart, {"a": 0, "b": 1})["data"] if one["meta"].get("role") == role]
 
 
-def valid(found: dict[str, Any], look: dict[str, Any]) -> go.Figure:
+def valid(found: JsonObject, look: JsonObject) -> go.Figure:
     """Plotly's own validation: ValueError for anything that is no part of its schema."""
     return go.Figure({"data": found["data"], "layout": {**found["layout"], "template": look}})
 

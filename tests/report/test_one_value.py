@@ -41,6 +41,7 @@ from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, n
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS
 from gspo_lab.cli import app
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.exporters import read_run_rows
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
@@ -298,7 +299,7 @@ def test_every_number_in_the_json_has_its_reading(found: Source) -> None:
     ids=["weight", "mini-batch 0", "warm-up", "seed"],
 )
 def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
-    found: Source, mutation: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
+    found: Source, mutation: JsonObject | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows
     another number.
@@ -335,19 +336,19 @@ def surfaces(found: Source) -> list[Any]:
     ]
 
 
-def in_python(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
+def in_python(found: Source, folder: Path) -> tuple[str, JsonObject]:
     frame = Study(found).reading("clip_fraction_tokens", minibatch="later", seeds="recorded")
     runs_of = zip(frame["arm"], frame["seed"], frame["value"], strict=True)
     return frame.attrs["reading"], {f"toy/{arm}/s{seed}": value for arm, seed, value in runs_of}
 
 
-def in_show(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
+def in_show(found: Source, folder: Path) -> tuple[str, JsonObject]:
     shown = CliRunner().invoke(app, ["show", "toy", "--json", "--runs", str(folder / "runs")])
     rows = json.loads(shown.output)
     return rows[0]["readings"]["clipped"], {row["run_id"]: row["clipped"] for row in rows}
 
 
-def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
+def in_export(found: Source, folder: Path) -> tuple[str, JsonObject]:
     """Of every run the mean over its exported steps, whose weights only the record has."""
     key = Reading("clip_fraction_tokens", Window(Steps.ALL)).key
     values = {}
@@ -359,7 +360,7 @@ def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("surface", [in_python, in_show, in_export])
 def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
-    found: Source, folder: Path, surface: Callable[[Source, Path], tuple[str, dict[str, Any]]]
+    found: Source, folder: Path, surface: Callable[[Source, Path], tuple[str, JsonObject]]
 ) -> None:
     """Another weight, window or set of seeds would give other numbers, as the folder tells every
     choice apart.

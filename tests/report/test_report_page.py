@@ -4,7 +4,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import gspo_lab
@@ -14,6 +13,7 @@ from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.matching import accept_mismatch
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, write
@@ -46,7 +46,7 @@ class Elements(HTMLParser):
 SAMPLE = Path(__file__).parents[2] / "reports" / "sample"
 
 
-def figures(report: Report, section: str, study: str = "toy") -> dict[str, dict[str, Any]]:
+def figures(report: Report, section: str, study: str = "toy") -> dict[str, JsonObject]:
     return json.loads(report.json)["studies"][study][section]["figures"]
 
 
@@ -308,7 +308,7 @@ OLD_LOGPROBS = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"
     ],
 )
 def test_the_page_says_what_is_special(
-    tmp_path: Path, toml: str, how: dict[str, Any], said: tuple[str, ...], unsaid: str
+    tmp_path: Path, toml: str, how: JsonObject, said: tuple[str, ...], unsaid: str
 ) -> None:
     page = rendered(make_lab(tmp_path, toml, **how), "toy").html
     assert [text for text in said if text not in page] == []

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from gspo_lab.analysis.readings.answers import (
 from gspo_lab.analysis.readings.answers import SEED as TRAINING
 from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.analysis.stats.verdict import Rule, Scores, decide_all
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import tenth_percent
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
@@ -42,7 +42,7 @@ from gspo_lab.study import Run, Study, load_study
 NAMES = [one.name for one in fields(UpdateRecord)]
 
 
-def section(report: Report, name: str, study: str = "toy") -> dict[str, Any]:
+def section(report: Report, name: str, study: str = "toy") -> JsonObject:
     return json.loads(report.json)["studies"][study][name]
 
 

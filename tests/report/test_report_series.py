@@ -15,6 +15,7 @@ from synthetic_lab import FOUR_ARMS, each, make_lab
 from gspo_lab.analysis.findings.paired_comparisons import scalars
 from gspo_lab.analysis.findings.training_curves import course
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
@@ -51,7 +52,7 @@ def of(chart: Chart, label: str, seed: int | None = None) -> Series:
     return found
 
 
-def totals(run: Run, record: StepRecord) -> dict[str, Any]:
+def totals(run: Run, record: StepRecord) -> JsonObject:
     """Totals that differ from run to run: the arm gspo spends twice the tokens per step."""
     of_a_step = 200 if run.arm.startswith("gspo") else 100
     done = record.step + 1
@@ -329,7 +330,7 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     )
 
 
-def entropy_gone(run: Run, record: StepRecord) -> dict[str, Any]:
+def entropy_gone(run: Run, record: StepRecord) -> JsonObject:
     gone = (run.arm, run.seed) == ("grpo", 0) and record.step >= 30
     return {"reward_mean": 0.5, "entropy": 0.0 if gone else 1.0}
 
@@ -363,7 +364,7 @@ not_finite = each(UpdateRecord, lambda _, one: {"nonfinite": int(one.step == 3)}
     ids=["an entropy", "stable", "too short", "all"],
 )
 def test_what_collapsed_is_counted_dated_and_put_down_to_a_cause(
-    tmp_path: Path, how: dict[str, Any], begins: str, runs: list[tuple[Any, ...]], said: str
+    tmp_path: Path, how: JsonObject, begins: str, runs: list[tuple[Any, ...]], said: str
 ) -> None:
     """An entropy's collapse is an event beside the reward's; of a stable study no signals are
     read.

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from waiting import until
 
 from gspo_lab.common.atomic_files import write_sums
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import RunStatus, StepRecord
@@ -98,7 +98,7 @@ def worker(folder: Path) -> "subprocess.Popen[str]":
     return process
 
 
-def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+def records(folder: Path, kind: str) -> list[JsonObject]:
     return [record for record in scan(folder / "journal.jsonl").items if record["kind"] == kind]
 
 

@@ -15,6 +15,7 @@ import pytest
 from public_data import public
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import BENCHMARKS, build_task, task_key
 from gspo_lab.tasks.benchmarks.published_benchmark import prompt
 
@@ -29,7 +30,7 @@ def problems(name: str, path: Path) -> Any:
 
 GOLDS = [gold for _, gold in PROBLEMS]
 
-SHAPES: dict[str, list[dict[str, Any]]] = {
+SHAPES: dict[str, list[JsonObject]] = {
     "HuggingFaceH4": [
         {
             "id": 60 + n,

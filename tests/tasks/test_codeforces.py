@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Task, build_task, grade_answer
 from gspo_lab.tasks.benchmarks import codeforces
 from gspo_lab.tasks.sandbox import Program, Sandbox
 
 Write = Callable[[str, Iterable[Any]], Path]
 
-DOUBLE: dict[str, Any] = {
+DOUBLE: JsonObject = {
     "id": "1/A",
     "contest_id": "1",
     "contest_start": 1_733_000_000,
@@ -70,7 +71,7 @@ def fenced(program: str) -> str:
 def made(write_rows: Write, can_isolate: None) -> Callable[..., Task]:
     """A function that makes the task of some rows."""
 
-    def make(*rows: dict[str, Any], **options: Any) -> Task:
+    def make(*rows: JsonObject, **options: Any) -> Task:
         return build_task("codeforces", {"data": str(write_rows("own.jsonl", rows)), **options})
 
     return make
@@ -256,7 +257,7 @@ def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
         (DOUBLE | {"input_mode": "file"}, "no problem in .* that reads stdin and has tests"),
     ],
 )
-def test_damaged_rows_are_errors(write_rows: Write, row: dict[str, Any], message: str) -> None:
+def test_damaged_rows_are_errors(write_rows: Write, row: JsonObject, message: str) -> None:
     with pytest.raises(LabError, match=message):
         build_task("codeforces", {"data": str(write_rows("own.jsonl", [row]))}).problems("held-out")
 
@@ -283,6 +284,6 @@ def test_generated_tests_are_counted_and_read_once_for_all_answers(
         ({"time_factor": -1}, "time_factor = -1 must be a number above 0"),
     ],
 )
-def test_mistakes_in_options(options: dict[str, Any], message: str) -> None:
+def test_mistakes_in_options(options: JsonObject, message: str) -> None:
     with pytest.raises(LabError, match=message):
         build_task("codeforces", options)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Grade, Problem, Task, build_task
 from gspo_lab.tasks.base import grade_answer
 from gspo_lab.tasks.reward_functions import signature_of
@@ -68,7 +69,7 @@ FAILING = [
 ]
 
 
-def lines(*problems: dict[str, Any]) -> str:
+def lines(*problems: JsonObject) -> str:
     return "".join(json.dumps(problem) + "\n" for problem in problems)
 
 
@@ -281,7 +282,7 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
         ({"max_tokens": 0}, "max_tokens = 0 must be a whole number"),
     ],
 )
-def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_bad_options(tmp_path: Path, options: JsonObject, message: str) -> None:
     write(tmp_path, numbered(40))
     (tmp_path / "leak.jsonl").write_text(lines({"id": "other", "prompt": "2+1=", "reference": 3}))
     with pytest.raises(LabError, match=message):
@@ -400,7 +401,7 @@ def make(tmp_path: Path) -> Any:
     ],
 )
 def test_a_reward_function_of_another_library_grades(
-    make: Any, function: str, options: dict[str, Any], wrong: float, right: float
+    make: Any, function: str, options: JsonObject, wrong: float, right: float
 ) -> None:
     if function == "trl_tensor":
         pytest.importorskip("torch")

@@ -17,6 +17,7 @@ from public_data import public
 
 from gspo_lab.analysis.stats.passk import pass_at_k
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Task, build_task, task_key
 from gspo_lab.tasks.benchmarks.final_answers import NoAnswer
 from gspo_lab.tasks.benchmarks.livecodebench import ReleaseWindow, decode_cases
@@ -27,7 +28,7 @@ Write = Callable[[str, Iterable[Any]], Path]
 PER_FILE = (400, 111, 101, 101, 167)
 """Problems in test.jsonl, test2.jsonl, ... of release_v5."""
 
-TWICE: dict[str, Any] = {
+TWICE: JsonObject = {
     "question_id": "own_a",
     "question_title": "Twice",
     "question_content": "Print twice each number of the input.",
@@ -158,7 +159,7 @@ def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, insid
         ),
     ],
 )
-def test_mistakes_in_names_and_options(name: str, options: dict[str, Any], message: str) -> None:
+def test_mistakes_in_names_and_options(name: str, options: JsonObject, message: str) -> None:
     with pytest.raises(LabError, match=message):
         build_task(f"livecodebench{name}", options)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Grade, Problem, ReplyError, Task, Turn, build_task, grade_answer
 from gspo_lab.tasks.grader_dry_run import first_failure
 
@@ -120,7 +121,7 @@ def test_the_reward_is_the_sum_of_its_turns(
         ({"max_turns": 1}, "max_turns = 1 must be a whole number from 2"),
     ],
 )
-def test_senseless_options_are_refused(folder: Path, options: dict[str, Any], told: str) -> None:
+def test_senseless_options_are_refused(folder: Path, options: JsonObject, told: str) -> None:
     with pytest.raises(LabError, match=told):
         own(folder, **options)
 

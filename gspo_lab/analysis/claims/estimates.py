@@ -17,6 +17,7 @@ from gspo_lab.analysis.stats.power import detectable_factor
 from gspo_lab.analysis.stats.simulation_cells import Cell, Conclusion, Method, kinds, stated
 from gspo_lab.analysis.stats.simulation_draws import NOISE, UNEVEN, draw_block
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 
 Side = Literal["supported", "contradicted"]
@@ -42,8 +43,8 @@ def not_recorded(metric: str, arm: str, seed: int) -> Untestable:
 class Region:
     """An open stretch of the number line: above one bound, below another, or between the two."""
 
-    above: float | None = None
-    below: float | None = None
+    above: OptionalFloat = None
+    below: OptionalFloat = None
 
     def contains(self, low: float, high: float) -> bool:
         """Whether an interval, open at its ends, lies wholly in the region."""
@@ -88,14 +89,14 @@ class Estimate:
     name: str
     criterion: str
     n: int
-    estimate: float | None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
+    estimate: OptionalFloat
+    low: OptionalFloat = None
+    high: OptionalFloat = None
+    p: OptionalFloat = None
     side: Side | None = None
     exact: bool = False
     ratio: bool = False
-    detectable: float | None = None
+    detectable: OptionalFloat = None
     reason: Reason | None = None
     """Why it has no interval, which runs break an identity, or what was counted."""
     alpha: float = 0.05
@@ -141,7 +142,7 @@ def over_seeds(
     *,
     alpha: float,
     ratio: bool = False,
-    items_variance: float | None = None,
+    items_variance: OptionalFloat = None,
 ) -> Estimate:
     """The paired t interval of one number per seed, against the regions of the claim.
 
@@ -194,8 +195,8 @@ def over_seeds(
 
 
 def _p(
-    x: NDArray[np.float64], region: Region, alpha: float, items_variance: float | None
-) -> float | None:
+    x: NDArray[np.float64], region: Region, alpha: float, items_variance: OptionalFloat
+) -> OptionalFloat:
     p_values = [
         paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds
     ]
@@ -226,7 +227,7 @@ def condition(name: str, holds: bool, *, n: int, reason: Reason, estimate: float
     )
 
 
-def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:
+def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, OptionalFloat]:
     """The claim's side and its p: all parts for support (the largest p), one for contradiction (p x
     parts).
 

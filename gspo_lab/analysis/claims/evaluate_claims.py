@@ -19,6 +19,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import scores
 from gspo_lab.analysis.stats import holm
 from gspo_lab.analysis.stats.verdict import Verdict
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.study import ClaimTable
 from gspo_lab.study.claim_validation import CLAIM_ROLES
@@ -40,8 +41,8 @@ class Result:
     declared: bool
     roles: Roles
     reading: Estimates = Estimates(())
-    p: float | None = None
-    p_adjusted: float | None = None
+    p: OptionalFloat = None
+    p_adjusted: OptionalFloat = None
     lacking: tuple[Reason, ...] = ()
     unstable: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -189,7 +190,7 @@ def _unmatched(source: Source, roles: Roles) -> list[Reason]:
     return reasons
 
 
-def _adjust(result: Result, adjusted: float | None) -> Result:
+def _adjust(result: Result, adjusted: OptionalFloat) -> Result:
     """The word, from the adjusted p where there is one, else from the claim's own."""
     if not result.parts:
         return result
@@ -207,7 +208,7 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
 
 
 def _reasons(
-    result: Result, word: ClaimLabel, side: Side | None, p: float | None, adjusted: float | None
+    result: Result, word: ClaimLabel, side: Side | None, p: OptionalFloat, adjusted: OptionalFloat
 ) -> tuple[Reason, ...]:
     reading = result.reading
     raised = ""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gspo_lab.analysis.readings import FINISHED, Source, deciding, once, runs, summarise
 from gspo_lab.analysis.readings.reading import CLIP_ACTIVE
 from gspo_lab.analysis.readings.runs import first_settled
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.study import Declaration
 
@@ -22,7 +23,7 @@ def clips(declared: Declaration, arm: str) -> bool:
     return declared.arms[arm].settings.objective.loss.clips is not None
 
 
-def active_share(source: Source, arm: str) -> float | None:
+def active_share(source: Source, arm: str) -> OptionalFloat:
     """The clipped share of the active tokens of the deciding seeds, by which saturation is
     judged.
     """

@@ -8,7 +8,7 @@ score, so a verdict must also hold if they count as wrong.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gspo_lab.analysis.findings.clip_fractions import warm_up_only
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
@@ -23,6 +23,7 @@ from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, signed
@@ -45,7 +46,7 @@ class Ungraded:
     answers: tuple[int, int]
     errors: tuple[int, int]
     more: tuple[int, int]
-    p: float | None
+    p: OptionalFloat
     verdict: Comparison
 
     @property
@@ -75,7 +76,7 @@ class Ungraded:
             reasons.append(_ungraded_answers_decide(self.counts, verdict, self.verdict))
         return tuple(reasons)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as the report's JSON has it."""
         paired = self.verdict.paired
         return {

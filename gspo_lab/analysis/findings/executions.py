@@ -25,6 +25,7 @@ from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, DATABASE, STUDY
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.recording.store.evidence import evidence_of_database, evidence_of_study
 from gspo_lab.recording.store.schema import CHOSEN
@@ -163,7 +164,7 @@ class Executions:
         """How many executions `combined` is of."""
         return sum(cluster.executions for cluster in self._clusters(arm, self.executions))
 
-    def welch_p(self, arm: str) -> float | None:
+    def welch_p(self, arm: str) -> OptionalFloat:
         """p of executions on other seeds that differ this much if nothing but their pairs
         varied.
         """

@@ -12,6 +12,7 @@ from itertools import chain
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.answers import scores
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store.records import LENGTH, read_ends, read_lengths, read_own_numbers
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.import_origin import ORIGIN
@@ -46,7 +47,7 @@ class LoggedName:
     quantity: str | None
     column: str | None
     score: str | None
-    value: float | None
+    value: OptionalFloat
 
     @property
     def rewards(self) -> bool:

@@ -20,6 +20,7 @@ from gspo_lab.analysis.stats import TwoWay, holm
 from gspo_lab.analysis.stats.curve_summaries import last_fifth, normalised_auc
 from gspo_lab.analysis.stats.paired import PairedT, paired_scores
 from gspo_lab.analysis.stats.ranking import Ranking, ranking
+from gspo_lab.common.plain_data import OptionalFloat
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PairedComparison:
     scalar: RunScalar
     arm: str
     paired: PairedT
-    p_adjusted: float | None
+    p_adjusted: OptionalFloat
 
 
 @once
@@ -168,7 +169,7 @@ def ranked(source: Source) -> Ranking | None:
         for arm, arm_better in better.items()
     ]
 
-    def variance(first: str, second: str) -> float | None:
+    def variance(first: str, second: str) -> OptionalFloat:
         return answers_variance(source, {first: -1, second: 1}, decided.seeds)
 
     return ranking(scores, declared.verdict.alpha, variance, resolved)

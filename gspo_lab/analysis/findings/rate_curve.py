@@ -26,6 +26,7 @@ from gspo_lab.analysis.stats.peaks import (
     ranges_near_peak,
 )
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import MINUS, listed, signed
 
@@ -34,9 +35,9 @@ from gspo_lab.common.text import MINUS, listed, signed
 class Ratio:
     """A ratio of two values of the setting, with its interval over seeds; None: not known."""
 
-    estimate: float | None
-    low: float | None
-    high: float | None
+    estimate: OptionalFloat
+    low: OptionalFloat
+    high: OptionalFloat
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class CurvePoint:
 
     value: float
     score: float
-    low: float | None
-    high: float | None
+    low: OptionalFloat
+    high: OptionalFloat
     by_seed: tuple[float, ...]
 
 

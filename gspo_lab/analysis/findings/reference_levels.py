@@ -11,6 +11,7 @@ from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.verdict import Comparison
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import MINUS, difference, percent
 from gspo_lab.study.contrast import sides
 
@@ -23,12 +24,12 @@ class ScoreLevels:
     """
 
     name: str
-    start: float | None
-    best: float | None
-    final: float | None
+    start: OptionalFloat
+    best: OptionalFloat
+    final: OptionalFloat
 
     @property
-    def kept(self) -> float | None:
+    def kept(self) -> OptionalFloat:
         """The share of the best gain over the start that is left at the end; below 0 where the end
         lies below the start. None where nothing was gained.
         """
@@ -127,7 +128,7 @@ def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
     return levels
 
 
-Levels = tuple[float | None, float | None, float | None]
+Levels = tuple[OptionalFloat, OptionalFloat, OptionalFloat]
 """Start, best evaluation and final score of one run, or of one seed of a contrast's side."""
 
 
@@ -172,7 +173,7 @@ def _weighed(
     side: Mapping[str, float], runs: Mapping[tuple[str, int], RunOutcome], seed: int
 ) -> Levels:
     by_arm = [_run_levels(runs[arm, seed]) for arm in side]
-    out: list[float | None] = []
+    out: list[OptionalFloat] = []
     for place in range(3):
         column = [levels[place] for levels in by_arm]
         weighed = [

@@ -12,6 +12,7 @@ from gspo_lab.analysis.readings.answers import counted_wrong, evaluations
 from gspo_lab.analysis.readings.curves import measured, nonfinite_steps
 from gspo_lab.analysis.stats.collapse import Stability, stability
 from gspo_lab.analysis.stats.curve_summaries import carry_last_finite, tail_mean
+from gspo_lab.common.plain_data import OptionalFloat
 
 NOISE = 2
 """Standard errors of answers that a fall from the best score must exceed."""
@@ -35,25 +36,25 @@ class RunOutcome:
     arm: str
     seed: int
     state: str
-    start: float | None
-    final: float | None
-    counted_wrong: float | None
+    start: OptionalFloat
+    final: OptionalFloat
+    counted_wrong: OptionalFloat
     steps: tuple[int, ...]
-    latest: float | None
+    latest: OptionalFloat
     evaluations: int
     carried: int
     errors: int
     nonfinite: int
     stability: Stability | None
-    best: float | None = None
+    best: OptionalFloat = None
     scores: int = 0
-    best_evaluation: float | None = None
+    best_evaluation: OptionalFloat = None
     """The highest score of a single evaluation after the start."""
-    answers: float | None = None
+    answers: OptionalFloat = None
     """The answers behind `final`, of all its evaluations; None: not recorded."""
 
     @property
-    def gain(self) -> float | None:
+    def gain(self) -> OptionalFloat:
         """The final score less that of the starting model; None where either was not measured."""
         return None if self.final is None or self.start is None else self.final - self.start
 
@@ -63,7 +64,7 @@ class RunOutcome:
         return self.stability is not None and self.stability.collapse is not None
 
     @property
-    def drop(self) -> float | None:
+    def drop(self) -> OptionalFloat:
         """The best score of the run less its final one; None with fewer than two scores."""
         return (
             None

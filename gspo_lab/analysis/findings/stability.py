@@ -12,6 +12,7 @@ from gspo_lab.analysis.readings.answers import answers_variance
 from gspo_lab.analysis.stats.proportions import clopper_pearson
 from gspo_lab.analysis.stats.stability import ArmRuns, RunPairs, StabilityVerdict, decide_stability
 from gspo_lab.analysis.stats.verdict import Rule, Verdict
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import counted, percent
 
 
@@ -39,7 +40,7 @@ class UnstableRunCounts:
         """Whether every run collapsed, in every arm."""
         return 0 < self.finished == self.collapsed
 
-    def sentence(self, level: float | None = None) -> str:
+    def sentence(self, level: OptionalFloat = None) -> str:
         """The counts; with a `level`, of runs that were all stable, the interval of their rate."""
         if not self.judged:
             return (

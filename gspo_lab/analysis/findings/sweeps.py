@@ -14,7 +14,6 @@ does not shrink.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from gspo_lab.analysis.readings.curves import Movement, movement, reward_curves
 from gspo_lab.analysis.readings.runs import deciding_runs
 from gspo_lab.analysis.stats import PairedT, paired_t
 from gspo_lab.analysis.stats.ed50 import DoseLimits, dose_ratios, half_collapse
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.reason import Reason
 
 LENGTH = "rollout.max_tokens"
@@ -58,7 +58,7 @@ class LengthMeasurement(Movement):
     clipped_gspo: float
     grad_norm: float
     reward_first: float
-    gain: float | None
+    gain: OptionalFloat
 
     @property
     def averaging(self) -> float:
@@ -89,7 +89,7 @@ class Lengths:
     rules: tuple[str, str] | None
     """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as the report's JSON has it."""
         names = [*QUANTITIES, "length", "reward_first", "gain"]
         return {
@@ -146,7 +146,7 @@ def lengths(source: Source) -> Lengths | None:
 
 
 def _measured(
-    source: Source, arm: str, seed: int, run: str, gain: float | None
+    source: Source, arm: str, seed: int, run: str, gain: OptionalFloat
 ) -> LengthMeasurement | None:
     moved = movement(source, run)
     if moved is None:
@@ -186,7 +186,7 @@ def exponents(
     return {seed: float(np.polyfit(x, y, 1)[0]) for seed, (x, y) in fits.items()}
 
 
-def limits_of(of: PairedT) -> dict[str, Any]:
+def limits_of(of: PairedT) -> JsonObject:
     """Plain data."""
     return {
         "estimate": of.estimate,
@@ -212,7 +212,7 @@ class DosePoint:
     scores: tuple[float, ...]
 
     @property
-    def score(self) -> float | None:
+    def score(self) -> OptionalFloat:
         """The mean final score of the runs with this dose; None where none has one."""
         return average(self.scores)
 
@@ -242,7 +242,7 @@ class DoseResponse:
     about: Reason | None = None
     added: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as the report's JSON has it."""
         return {
             "key": self.key,
@@ -328,5 +328,5 @@ def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[in
     )
 
 
-def _fields(of: object, names: Sequence[str]) -> dict[str, Any]:
+def _fields(of: object, names: Sequence[str]) -> JsonObject:
     return {name: getattr(of, name) for name in names}

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, combinations, product
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.analysis.matching.checks import all_checks
 from gspo_lab.analysis.matching.record_checks import record_faults
@@ -31,6 +30,7 @@ from gspo_lab.analysis.matching.tuning_check import tuning_check
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ACCEPTED, STUDY
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import counted, listed
 from gspo_lab.recording.store import Evidence, audit
 from gspo_lab.recording.store.traces import read_starts
@@ -227,7 +227,7 @@ class Certificate:
             out.append(f"  accepted on {accepted.time}: {accepted.reason} ({names})")
         return out
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The certificate as plain data, every check of every pair."""
         return {
             "study": self.study,

@@ -30,6 +30,7 @@ from gspo_lab.analysis.matching.trace import (
     REWARDS,
     Trace,
 )
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.traces import read_questions
@@ -82,7 +83,7 @@ def all_checks(
     evidence: Evidence,
     pair: RunPair,
     arms: Mapping[str, Arm],
-    bands: Mapping[str, Any],
+    bands: JsonMapping,
     faults: Mapping[str, record_checks.RecordFaults],
 ) -> tuple[Check, ...]:
     """Every check of one pair. A check of a cause comes before the checks of its effects."""
@@ -146,7 +147,7 @@ def settings(pair: RunPair) -> Check:
     return differs("settings", faults, equal=f"{len(pair.run_a.settings)} settings")
 
 
-def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: Mapping[str, Any]) -> Check:
+def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: JsonMapping) -> Check:
     """Whether both runs were made as study.json declares their arms.
 
     `bands`: its flat reference ranges.
@@ -184,7 +185,7 @@ def facts(
     difference.
     """
 
-    def chosen(trace: Trace) -> dict[str, Any]:
+    def chosen(trace: Trace) -> JsonObject:
         return {
             key: value
             for key, value in trace.facts.items()

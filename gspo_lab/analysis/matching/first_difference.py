@@ -14,6 +14,7 @@ from typing import Any
 from gspo_lab.analysis.matching.run_pair import declared, format_value
 from gspo_lab.analysis.matching.trace import Trace, traces
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.recording.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.recording.store import Evidence
@@ -73,7 +74,7 @@ class Difference:
             *(f"    {x}" for x in self.context),
         ]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The difference as plain data."""
         out = {
             "kind": self.kind,

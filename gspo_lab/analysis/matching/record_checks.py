@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from gspo_lab.analysis.matching.run_pair import Check, Fault, RunPair, differs, format_value
 from gspo_lab.analysis.matching.trace import Trace, parse_settings
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.completeness import answer_digests, first_missing
@@ -77,7 +78,7 @@ def _run_faults(
     evidence: Evidence,
     declared: Declaration,
     trace: Trace,
-    declarations: Mapping[str | None, Mapping[str, Any]],
+    declarations: Mapping[str | None, JsonMapping],
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
 ) -> RecordFaults:
@@ -100,7 +101,7 @@ def _run_faults(
 
 
 def _identity(
-    declared: Declaration, trace: Trace, declarations: Mapping[str | None, Mapping[str, Any]]
+    declared: Declaration, trace: Trace, declarations: Mapping[str | None, JsonMapping]
 ) -> Iterator[Fault]:
     name = trace.id.partition("/")[2]
     for start in trace.starts:
@@ -126,7 +127,7 @@ def _identity(
 
 
 def _declaration_changes(
-    declared: Declaration, trace: Trace, locked: Mapping[str, Any]
+    declared: Declaration, trace: Trace, locked: JsonMapping
 ) -> Iterator[Fault]:
     """How the present declaration differs from the one under which a run was made."""
     try:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from gspo_lab.analysis.matching.trace import Trace
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted_keys import BAND, differing, under
 from gspo_lab.study.import_origin import ABSENT
@@ -143,8 +144,8 @@ def first_few(texts: Sequence[str], separator: str, limit: int | None) -> str:
 def declared(
     keys: Iterable[str],
     allowed: Iterable[str],
-    settings_a: Mapping[str, Any],
-    settings_b: Mapping[str, Any],
+    settings_a: JsonMapping,
+    settings_b: JsonMapping,
 ) -> list[str]:
     """Those of `keys` that `allowed` names, by the key or by its table.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
@@ -53,7 +54,7 @@ class WorkerStart:
     """
 
     step: int
-    facts: dict[str, Any] | None
+    facts: JsonObject | None
     run: str | None
     declaration: str | None
 
@@ -122,12 +123,12 @@ class Trace:
     finished: bool
     parsed: Settings | None
     """None where this version refuses them."""
-    settings: dict[str, Any]
+    settings: JsonObject
     declared: tuple[str, ...]
-    bands: dict[str, Any]
+    bands: JsonObject
     starts: tuple[WorkerStart, ...]
     prompts: PromptDigests
-    first_step: dict[str, Any]
+    first_step: JsonObject
     spent: dict[str, float]
     """PLANNED_TOTALS and LENGTH_TOTALS at the last planned step; empty before."""
     first_minibatches: FirstMinibatchCheck
@@ -141,7 +142,7 @@ class Trace:
     """The digest of each evaluation's answers in the last line of the journal."""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """The facts of the last worker that began at step 0; without one, those of the first worker
         with facts.
         """
@@ -192,7 +193,7 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
     }
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
-    arm_settings: dict[str, tuple[Settings | None, dict[str, Any]]] = {}  # parsed once per arm
+    arm_settings: dict[str, tuple[Settings | None, JsonObject]] = {}  # parsed once per arm
     out = []
     for row in runs:
         run = str(row["run_id"])
@@ -244,7 +245,7 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
     return out
 
 
-def parse_settings(nested: dict[str, Any]) -> tuple[Settings | None, dict[str, Any]]:
+def parse_settings(nested: JsonObject) -> tuple[Settings | None, JsonObject]:
     """Settings, and flat with this version's defaults; None, and flat as they are, where this
     version refuses them.
     """
@@ -284,22 +285,22 @@ def _digest(columns: Any) -> bytes:
     return hashlib.sha256(json.dumps(columns).encode()).digest()
 
 
-def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
-    out: dict[str, list[dict[str, Any]]] = {}
+def _by_run(frame: "DataFrame") -> dict[str, list[JsonObject]]:
+    out: dict[str, list[JsonObject]] = {}
     for row in _rows(frame):
         out.setdefault(str(row["run_id"]), []).append(row)
     return out
 
 
 def _first_minibatch_check(
-    evidence: Evidence, run: str, settings: dict[str, Any]
+    evidence: Evidence, run: str, settings: JsonObject
 ) -> FirstMinibatchCheck:
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
     odd, broken, (ratios, *clips) = read_first_minibatches(evidence, run, columns)
     return FirstMinibatchCheck(ratios, sum(clips), odd, broken)
 
 
-def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:
+def _rows(frame: "DataFrame") -> Iterator[JsonObject]:
     """The rows with None for what is missing."""
     columns = {str(name): frame[name].tolist() for name in frame.columns}
     for row in zip(*columns.values(), strict=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gspo_lab.analysis.matching.run_pair import Check, Fault, Match, differs, format_value
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.answers import read_scores
@@ -24,7 +25,7 @@ class CandidateResult:
     `failure`.
     """
 
-    score: float | None
+    score: OptionalFloat
     failure: str = ""
 
 

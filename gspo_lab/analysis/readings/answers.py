@@ -14,6 +14,7 @@ from gspo_lab.analysis.readings.runs import FINISHED, Source, once, runs
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.recording.store import Evidence, answers
 from gspo_lab.recording.store.traces import read_later_evaluations
 from gspo_lab.study.verdict_tables import score_named
@@ -85,7 +86,7 @@ class GradedAnswers:
         return int(self.answers_SEI.min())
 
 
-def sampling_variance(baseline: GradedAnswers, treatment: GradedAnswers) -> float | None:
+def sampling_variance(baseline: GradedAnswers, treatment: GradedAnswers) -> OptionalFloat:
     """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or
     without two answers.
 
@@ -385,7 +386,7 @@ def answers_variance(
     *,
     bench: str | None = None,
     counted_wrong: bool = False,
-) -> float | None:
+) -> OptionalFloat:
     """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many
     answers.
 
@@ -431,12 +432,12 @@ class CheckpointAnswers:
     counts: dict[str, int]
     error: str | None
     answered_by: str | None
-    how: dict[str, Any]
+    how: JsonObject
     """The declaration of the evaluation."""
     graded: "DataFrame"
     score: CheckpointScore | None
     k: int | None
-    pass_at_k: float | None
+    pass_at_k: OptionalFloat
 
 
 def checkpoints(

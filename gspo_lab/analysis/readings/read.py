@@ -35,6 +35,7 @@ from gspo_lab.analysis.readings.runs import (
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.records import of_entries, of_groups
 
@@ -124,13 +125,13 @@ def by_step(source: Source, reading: Reading, run: str | None = None) -> Mapping
 
 def by_layer(
     source: Source, reading: Reading, chosen_steps: Iterable[int]
-) -> Mapping[str, tuple[float | None, ...]]:
+) -> Mapping[str, tuple[OptionalFloat, ...]]:
     """Per run id the mean of each entry of a metric that is a list, over those of the steps `at`
     that the window has. Runs without any are left out."""
     query = of_entries(reading.table, reading.metric)
     steps = json.dumps(sorted(chosen_steps))
 
-    def entries(run: RecordedRun) -> tuple[float | None, ...]:
+    def entries(run: RecordedRun) -> tuple[OptionalFloat, ...]:
         bounds = (
             *_range(source, run, reading.window.steps),
             *_indices(source, run.id, reading.window.minibatch),

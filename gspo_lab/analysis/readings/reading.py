@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store.schema import RECORD_TABLES, Column
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Reading:
 class Value(NamedTuple):
     """A number of one run with the weight that it was made of; None: not measured."""
 
-    value: float | None
+    value: OptionalFloat
     weight: float = 0.0
 
     @property
@@ -169,12 +170,12 @@ class Summary:
     by_seed: Mapping[int, Value]
 
     @property
-    def mean(self) -> float | None:
+    def mean(self) -> OptionalFloat:
         """The mean over the runs that measured it."""
         return average(number.value for number in self.by_seed.values())
 
     @property
-    def largest(self) -> float | None:
+    def largest(self) -> OptionalFloat:
         """The largest of the runs that measured it."""
         return max(
             (number.value for number in self.by_seed.values() if number.value is not None),
@@ -182,19 +183,19 @@ class Summary:
         )
 
 
-def average(values: Iterable[float | None]) -> float | None:
+def average(values: Iterable[OptionalFloat]) -> OptionalFloat:
     """The mean of the known values, each once; None where there are none."""
     present = _known(values)
     return sum(present) / len(present) if present else None
 
 
-def middle(values: Iterable[float | None]) -> float | None:
+def middle(values: Iterable[OptionalFloat]) -> OptionalFloat:
     """The median of the known values; None where there are none."""
     present = _known(values)
     return median(present) if present else None
 
 
-def _known(values: Iterable[float | None]) -> list[float]:
+def _known(values: Iterable[OptionalFloat]) -> list[float]:
     return [float(value) for value in values if value is not None and value == value]
 
 

@@ -11,13 +11,14 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, cast
+from typing import cast
 
 from numpy.random import Generator
 
 from gspo_lab.analysis.stats.proportions import Proportion, binomial_band, clopper_pearson
 from gspo_lab.analysis.stats.simulation_cells import CELLS, Cell, Conclusion, Expectation, Method
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 
 ALPHA = 0.05
 """The level at which the simulated studies are judged."""
@@ -62,7 +63,7 @@ class CalibrationRow:
         return self.false_words / self.studies
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
+    def limits(self) -> tuple[OptionalFloat, OptionalFloat]:
         """The lowest and the highest allowed rate, None where that side is free: ends of the exact
         99 % binomial band of alpha; of a method that must fail 1.5 alpha.
         """
@@ -82,7 +83,7 @@ class CalibrationRow:
             highest is None or self.share <= highest
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as `gspo-lab certify --rule --json` prints it."""
         lowest, highest = self.limits
         return {

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from gspo_lab.analysis.stats.array_checks import Bools, finite, same_length
 from gspo_lab.analysis.stats.curve_summaries import ema
+from gspo_lab.common.plain_data import OptionalFloat
 
 DECAY = 0.9
 SMALL_ENTROPY = 0.1
@@ -32,8 +33,8 @@ class Stability:
     collapse: int | None
     cause: str | None
     regression: int | None
-    peak: float | None
-    start: float | None
+    peak: OptionalFloat
+    start: OptionalFloat
     window: int
     judged: bool
 

@@ -22,6 +22,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, sh
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, PairedT, paired_t
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 
 _ANGLES = 25
 """Points of the profile between the estimate and infinity at which a crossing is looked for."""
@@ -39,8 +40,8 @@ SweptRuns = tuple[Sequence[float], Sequence[int], Sequence[int]]
 class Needed:
     """Doses that would have to be tried: below `below`, above `above`, or both."""
 
-    below: float | None
-    above: float | None
+    below: OptionalFloat
+    above: OptionalFloat
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,14 @@ class DoseLimits:
     `p` of a ratio is two-sided against 1: p < 1 - level says that the interval excludes it.
     """
 
-    estimate: float | None
-    low: float | None
-    high: float | None
-    slope: float | None = None
+    estimate: OptionalFloat
+    low: OptionalFloat
+    high: OptionalFloat
+    slope: OptionalFloat = None
     reason: str | None = None
     needed: Needed | None = None
-    p: float | None = None
-    alpha: float | None = None
+    p: OptionalFloat = None
+    alpha: OptionalFloat = None
     """1 - the confidence of a ratio's limits, where both are known."""
 
     @property
@@ -92,7 +93,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
             fit.penalised_likelihood - best_fit(design_NP, y_N, directions_PQ).penalised_likelihood
         )
 
-    slope: float | None = None
+    slope: OptionalFloat = None
     if _mixed(y_N):
         slope = float(fit.coefficients[1])
         best = math.atan2(-float(fit.coefficients[0]), slope)
@@ -229,7 +230,7 @@ def seed_shifts(
     return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 
 
-def _at(decades: float, centre: float = 0.0) -> float | None:
+def _at(decades: float, centre: float = 0.0) -> OptionalFloat:
     """10^(centre + decades); None too far out: a slope near 0 throws limits past the range of a
     float.
     """
@@ -254,14 +255,14 @@ def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
 
 def _profile_limits(
     loss: Callable[[float], float], best: float, level: float
-) -> tuple[float | None, float | None]:
+) -> tuple[OptionalFloat, OptionalFloat]:
     """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not
     even at infinity.
     """
     from scipy.optimize import brentq  # imported where it is used: only sweeps need it
 
     allowed = float(special.chdtri(1, 1 - level)) / 2
-    limits: list[float | None] = []
+    limits: list[OptionalFloat] = []
     for end in (-math.pi / 2, math.pi / 2):
         if loss(end) <= allowed:
             limits.append(None)
@@ -278,7 +279,7 @@ def _profile_limits(
     return limits[0], limits[1]
 
 
-def _counted_limit(x_N: Floats, all_collapsed: bool, level: float) -> float | None:
+def _counted_limit(x_N: Floats, all_collapsed: bool, level: float) -> OptionalFloat:
     """The exact limit of m from runs that all ended alike, by order alone.
 
     Were m <= x, each run at or above x would collapse with chance 1/2 or more, and k of them would
@@ -297,7 +298,7 @@ def _mixed(y_N: Floats) -> bool:
 
 
 def _what_lacks(
-    x_N: Floats, y_N: Floats, low: float | None, high: float | None
+    x_N: Floats, y_N: Floats, low: OptionalFloat, high: OptionalFloat
 ) -> tuple[str | None, Needed | None]:
     """Why an ED50 has no two-sided interval, and the doses that would give it one."""
     if low is not None and high is not None:

@@ -16,6 +16,7 @@ from scipy import special
 from gspo_lab.analysis.stats.array_checks import Floats, share
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 
 STUDIES = 2**17
 FEW = 200
@@ -26,7 +27,7 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 T = TypeVar("T")
 
 
-def holm(p_values: Sequence[float | None], family: int | None = None) -> list[float | None]:
+def holm(p_values: Sequence[OptionalFloat], family: int | None = None) -> list[OptionalFloat]:
     """Adjusted p in the order given: sorted, p_(j) becomes max over i <= j of min(1, (m - i + 1)
     p_(i)) (Holm 1979).
 
@@ -41,7 +42,7 @@ def holm(p_values: Sequence[float | None], family: int | None = None) -> list[fl
         raise LabError(
             f"Holm: {len(tested)} p-values in a family of {size}; declare the whole family"
         )
-    adjusted: list[float | None] = [None for _ in p_values]
+    adjusted: list[OptionalFloat] = [None for _ in p_values]
     highest = 0.0
     for rank, (p, place) in enumerate(tested):
         highest = max(highest, min(1.0, (size - rank) * p))
@@ -57,7 +58,7 @@ class HolmStep(NamedTuple):
 
 
 def fixed_sequence(
-    p_values: Sequence[float | None], order: Sequence[int], level: float
+    p_values: Sequence[OptionalFloat], order: Sequence[int], level: float
 ) -> list[HolmStep]:
     """Test each hypothesis in the declared `order` (places) at the whole level, until one is not
     rejected.
@@ -73,7 +74,7 @@ def fixed_sequence(
 
 
 def step_down(
-    p_values: Sequence[float | None],
+    p_values: Sequence[OptionalFloat],
     alpha: float,
     level: Callable[[float], float] = lambda alpha: alpha,
 ) -> list[HolmStep]:

@@ -14,6 +14,7 @@ from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, share
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceEstimate, VarianceRule
+from gspo_lab.common.plain_data import OptionalFloat
 
 LEAST_SEEDS = 3
 """Below this there is no interval: dots only."""
@@ -38,34 +39,34 @@ class PairedT:
     """
 
     n: int
-    estimate: float | None
+    estimate: OptionalFloat
     differences: tuple[float, ...]
     alpha: float
-    sd: float | None = None
-    se: float | None = None
-    df: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
+    sd: OptionalFloat = None
+    se: OptionalFloat = None
+    df: OptionalFloat = None
+    low: OptionalFloat = None
+    high: OptionalFloat = None
+    p: OptionalFloat = None
     reason: str | None = None
-    items_sd: float | None = None
-    pooled_sd: float | None = None
+    items_sd: OptionalFloat = None
+    pooled_sd: OptionalFloat = None
     variance_rule: VarianceRule = PLAIN
 
     @property
-    def estimated_sd(self) -> float | None:
+    def estimated_sd(self) -> OptionalFloat:
         """Standard deviation of a pair's difference by the scores: `pooled_sd`, else `sd`."""
         return self.sd if self.pooled_sd is None else self.pooled_sd
 
     @property
-    def spread(self) -> float | None:
+    def spread(self) -> OptionalFloat:
         """Standard deviation of a pair's difference that the interval is built from: that of the
         scores, at least that of the answers."""
         sd = self.estimated_sd
         return None if sd is None else max(sd, self.items_sd or 0.0)
 
     @property
-    def seed_sd(self) -> float | None:
+    def seed_sd(self) -> OptionalFloat:
         """What of the spread the answers do not explain: runs differ by it however many answers are
         asked. None where the answers' part is not known."""
         if self.sd is None or self.items_sd is None:
@@ -78,7 +79,7 @@ class PairedT:
             return None
         return t_interval(self.estimate, self.se, self.df, alpha)[:2]
 
-    def p_of_margin(self, margin: float, *, beyond: bool) -> float | None:
+    def p_of_margin(self, margin: float, *, beyond: bool) -> OptionalFloat:
         """p < alpha where the whole interval lies `beyond` the margin on either side, else where it
         lies inside.
 
@@ -90,7 +91,7 @@ class PairedT:
         clear = (abs(self.estimate) - margin) * (1 if beyond else -1)
         return 1.0 if clear <= 0 else float(2 * special.stdtr(self.df, -clear / self.se))
 
-    def no_worse(self, margin: float, *, treatment: bool) -> float | None:
+    def no_worse(self, margin: float, *, treatment: bool) -> OptionalFloat:
         """p against the treatment (else the baseline) being worse by `margin` or more.
 
         It is twice the one-sided p, so that p < alpha if the interval excludes such a difference.
@@ -109,7 +110,7 @@ def paired_t(
     alpha: float = 0.05,
     *,
     scale: float = 0.0,
-    items_variance: float | None = None,
+    items_variance: OptionalFloat = None,
     estimated: VarianceEstimate | None = None,
 ) -> PairedT:
     """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s =
@@ -162,7 +163,7 @@ def paired_scores(
     alpha: float = 0.05,
     labels: tuple[str, str] = ("first arm", "second arm"),
     *,
-    items_variance: float | None = None,
+    items_variance: OptionalFloat = None,
     estimated: VarianceEstimate | None = None,
 ) -> PairedT:
     """`paired_t` of the second arm's scores minus the first's, seed by seed; their size is the
@@ -204,7 +205,7 @@ def leave_one_out(differences: ArrayLike) -> tuple[float, ...] | None:
     return tuple(((d.sum() - d) / (len(d) - 1)).tolist()) if len(d) > 1 else None
 
 
-def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
+def pairing(y_a: ArrayLike, y_b: ArrayLike) -> OptionalFloat:
     """Correlation r of the two arms over seeds; None with fewer than 3 seeds or an arm without
     spread.
 
@@ -231,16 +232,16 @@ class TwoWay:
 
     seeds: int
     items: int
-    estimate: float | None
+    estimate: OptionalFloat
     alpha: float
-    var_seeds: float | None = None
-    var_items: float | None = None
-    var_residual: float | None = None
-    variance: float | None = None
-    df: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
+    var_seeds: OptionalFloat = None
+    var_items: OptionalFloat = None
+    var_residual: OptionalFloat = None
+    variance: OptionalFloat = None
+    df: OptionalFloat = None
+    low: OptionalFloat = None
+    high: OptionalFloat = None
+    p: OptionalFloat = None
     reason: str | None = None
 
 
@@ -301,7 +302,7 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     return replace(result, low=low, high=high, p=p)
 
 
-def items_variance(differences_SI: ArrayLike) -> float | None:
+def items_variance(differences_SI: ArrayLike) -> OptionalFloat:
     """The variance of one seed's mean difference due to finitely many answers to these problems,
     [S, I].
 

@@ -21,6 +21,7 @@ from gspo_lab.analysis.stats.array_checks import (
     whole_numbers,
 )
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 
 
 def pass_at_k(correct_I: ArrayLike, samples_I: ArrayLike, k: int) -> Floats:
@@ -59,11 +60,11 @@ class CheckpointScore:
     mean: float
     problems: int
     answers: int
-    se: float | None
-    sampling_se: float | None
-    item_se: float | None
-    item_low: float | None
-    item_high: float | None
+    se: OptionalFloat
+    sampling_se: OptionalFloat
+    item_se: OptionalFloat
+    item_low: OptionalFloat
+    item_high: OptionalFloat
 
 
 def checkpoint_score(
@@ -147,9 +148,9 @@ class RatingEstimate:
     extreme, has a chance of 5 %.
     """
 
-    rating: float | None
-    low: float | None
-    high: float | None
+    rating: OptionalFloat
+    low: OptionalFloat
+    high: OptionalFloat
     problems: int
 
 

@@ -16,6 +16,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, share
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, t_quantile
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 
 LEAST_FOR_EQUIVALENCE = 5
 """Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three
@@ -26,7 +27,7 @@ MOST_SEEDS = 98_304
 """Beyond this, "how many seeds" has no useful answer and is None."""
 
 
-def pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
+def pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[OptionalFloat, int]:
     """The standard deviation around each group's own mean, and its degrees of freedom; None without
     any.
     """

@@ -8,6 +8,7 @@ from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import share
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 
 
 class Proportion(NamedTuple):
@@ -18,7 +19,7 @@ class Proportion(NamedTuple):
 
     k: int
     n: int
-    rate: float | None
+    rate: OptionalFloat
     low: float
     high: float
 

@@ -19,6 +19,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, sh
 from gspo_lab.analysis.stats.paired import PairedT, paired_t, t_interval
 from gspo_lab.analysis.stats.verdict import BEYOND, Verdict
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 
 ReplicationOutcome = Literal["contradicted", "not confirmed", "confirmed"]
 """What a later execution says of an earlier verdict, the worst first."""
@@ -37,7 +38,7 @@ class CombinedEstimate:
     k: int
     estimate: float
     se: float
-    tau: float | None
+    tau: OptionalFloat
     df: float
     low: float
     high: float
@@ -161,7 +162,7 @@ def _paule_mandel(y: Floats, variances: Floats) -> float:
 
 def welch_p(
     estimates: Sequence[float], ses: Sequence[float], degrees: Sequence[float]
-) -> float | None:
+) -> OptionalFloat:
     """p of executions that differ this much if all estimate the same (Welch 1951); None below two.
 
     `degrees` are those of each standard error. Of two executions it is Welch's t test.

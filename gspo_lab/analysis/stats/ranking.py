@@ -13,13 +13,13 @@ independent.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.moderated import moderated_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, paired_scores
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.text import listed
 
 
@@ -71,7 +71,7 @@ class Ranking:
             return f"Any of {listed(best, 'or')} may be the best of the {arms} arms: {pairs}."
         return f"The best of the {arms} arms is {best[0]}: {pairs}."
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as the report's JSON has it."""
         return {**asdict(self), "may_be_best": list(self.may_be_best)}
 
@@ -79,7 +79,7 @@ class Ranking:
 def ranking(
     scores: Mapping[str, Sequence[float]],
     alpha: float,
-    items_variance: Callable[[str, str], float | None],
+    items_variance: Callable[[str, str], OptionalFloat],
     verdicts: Collection[tuple[str, str]] = (),
 ) -> Ranking:
     """The places of arms by their scores, one for each seed, in the same order of seeds in every

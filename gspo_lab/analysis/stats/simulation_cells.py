@@ -54,6 +54,7 @@ from gspo_lab.analysis.stats.verdict import (
     decide,
     decide_all,
 )
+from gspo_lab.common.plain_data import OptionalFloat
 
 RESAMPLES = 1000
 
@@ -93,7 +94,7 @@ class Cell(NamedTuple):
     methods: tuple[Method, ...]
 
 
-def _interval(low: float | None, high: float | None, truth: float = 0.0) -> Conclusion:
+def _interval(low: OptionalFloat, high: OptionalFloat, truth: float = 0.0) -> Conclusion:
     """Whether the interval misses the true difference; None: no interval, and nothing untrue."""
     above = low is not None and low > truth
     below = high is not None and high < truth

@@ -26,6 +26,7 @@ from gspo_lab.analysis.stats.verdict import (
     VerdictLabel,
     decide_all,
 )
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 
 
@@ -65,7 +66,7 @@ class RunPairs:
     baseline: ArmRuns
     treatment: ArmRuns
     labels: tuple[str, str] = ("a", "b")
-    items_variance: float | None = None
+    items_variance: OptionalFloat = None
     withheld_because: tuple[Reason, ...] = ()
 
 
@@ -86,7 +87,7 @@ class StabilityVerdict(Verdict):
     final: PairedT
     drops: tuple[tuple[float, float], tuple[float, float]]
     unstable: tuple[Proportion, Proportion]
-    p: float | None
+    p: OptionalFloat
 
 
 def comparison(verdict: Verdict) -> Comparison:
@@ -138,7 +139,7 @@ def _paired(pair: RunPairs, baseline: ArrayLike, treatment: ArrayLike, alpha: fl
     )
 
 
-def _larger(drop: Comparison, final: PairedT, margin: float) -> float | None:
+def _larger(drop: Comparison, final: PairedT, margin: float) -> OptionalFloat:
     """The larger p of the two conditions; None where nothing can be tested."""
     if drop.word == "no verdict" or drop.paired.p is None:
         return None

@@ -31,6 +31,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason, joined
 from gspo_lab.common.text import listed
 
@@ -88,11 +89,11 @@ class Verdict:
     subject: str
     baseline: str | None
     word: VerdictLabel
-    estimate: float | None
+    estimate: OptionalFloat
     interval: tuple[float, float] | None
     level: float
     reasons: tuple[Reason, ...] = ()
-    margin: float | None = None
+    margin: OptionalFloat = None
     paired: PairedT | None = None
     """The pairs of runs behind it; None for a verdict without pairs."""
     about: Reason | None = None
@@ -173,7 +174,7 @@ class Rule:
     Holm's step-down.
     """
 
-    def steps(self, p_values: Sequence[float | None], arms: Sequence[str]) -> list[HolmStep]:
+    def steps(self, p_values: Sequence[OptionalFloat], arms: Sequence[str]) -> list[HolmStep]:
         """The decision on each arm, at levels that keep alpha over all of them."""
         if not self.order:
             return step_down(p_values, self.alpha, self.level)
@@ -201,7 +202,7 @@ class Scores:
     baseline: ArrayLike
     treatment: ArrayLike
     labels: tuple[str, str] = ("a", "b")
-    items_variance: float | None = None
+    items_variance: OptionalFloat = None
     estimated: VarianceEstimate | None = None
     collapsed: tuple[tuple[int, int], tuple[int, int]] | None = None
     unstable: tuple[tuple[int, int], tuple[int, int]] | None = None
@@ -226,7 +227,7 @@ class Comparison(Verdict):
     rule: Rule
     family: int
     leave_one_out: tuple[float, ...] | None
-    smallest_detectable: float | None
+    smallest_detectable: OptionalFloat
     detectable_range: tuple[float, float] | None
     collapsed: tuple[Proportion, Proportion] | None
     notes: tuple[Reason, ...]
@@ -297,7 +298,7 @@ def decide(
     alpha: float = 0.05,
     labels: tuple[str, str] = ("a", "b"),
     *,
-    items_variance: float | None = None,
+    items_variance: OptionalFloat = None,
     withheld_because: Sequence[Reason] = (),
     unproven: Sequence[str] = (),
 ) -> Comparison:
@@ -460,7 +461,7 @@ def _verdict(
 
 def _detectable(
     paired: PairedT, level: float, power: float
-) -> tuple[float | None, tuple[float, float] | None]:
+) -> tuple[OptionalFloat, tuple[float, float] | None]:
     """The smallest true difference that is detected, at the observed spread and at both ends of the
     range of the true one.
     """
@@ -516,7 +517,7 @@ def _notes(
     level: float,
     rule: Rule,
     family: int,
-    correlation: float | None,
+    correlation: OptionalFloat,
     left_out: tuple[float, ...] | None,
 ) -> tuple[Reason, ...]:
     notes = []

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gspo_lab.common.atomic_files import atomic_folder
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import names_of, nearest
 from gspo_lab.exchange.importers.base import LoggedRow
 from gspo_lab.exchange.importers.metric_names import OF_STEPS, OF_UPDATES
@@ -61,7 +62,7 @@ class RunRows:
     seed: int
     started_at: float
     """Seconds since 1970; 0: not recorded. Steps have no time."""
-    settings: Mapping[str, Any]
+    settings: JsonMapping
     start: int
     columns: "Mapping[str, Floats]"
     scores: Mapping[int, Mapping[str, float]]

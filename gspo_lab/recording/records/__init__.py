@@ -7,10 +7,10 @@ report. None means "not measured" and is NULL, never 0.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_args
+from typing import get_args
 
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records.answer import (
     ROLLOUT,
     AnswerRecord,
@@ -44,7 +44,7 @@ Record = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord | GradeRecord | 
 RECORDS: dict[str, type[Record]] = {cls.kind: cls for cls in get_args(Record)}
 
 
-def voided(record: Mapping[str, Any], step: int) -> bool:
+def voided(record: JsonMapping, step: int) -> bool:
     """Whether `started` at `step` voids a record of an earlier worker, by the rule of `RunStatus`.
 
     An evaluation after `step` steps stays, because it came before; all other records of `step` are
@@ -65,11 +65,11 @@ def is_time(name: str) -> bool:
     return "seconds" in name or name in {"at", "peak_memory_bytes"}
 
 
-def to_dict(record: Record) -> dict[str, Any]:
+def to_dict(record: Record) -> JsonObject:
     """A JSON-able dictionary with the record's kind; None fields are left out, non-finite floats
     are None too.
     """
-    out: dict[str, Any] = {"kind": record.kind}
+    out: JsonObject = {"kind": record.kind}
     for name in _names(type(record)):
         value = getattr(record, name)
         if value is not None and not (isinstance(value, float) and not math.isfinite(value)):
@@ -77,7 +77,7 @@ def to_dict(record: Record) -> dict[str, Any]:
     return out
 
 
-def from_dict(data: dict[str, Any]) -> Record:
+def from_dict(data: JsonObject) -> Record:
     """The record of `to_dict`; fields this version does not know are ignored."""
     cls = RECORDS[data["kind"]]
     names = _names(cls)

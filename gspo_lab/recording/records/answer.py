@@ -3,8 +3,9 @@ program kept.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.recording.records.field import key, metric
 
 ROLLOUT = "rollout"
@@ -36,7 +37,7 @@ class AnswerRecord:
     tokens: int | None = metric(
         "length with the end-of-sequence token; of several turns, the model's tokens only", "tokens"
     )
-    turns: list[dict[str, Any]] | None = metric(
+    turns: list[JsonObject] | None = metric(
         "by turn: the model's `text` without stop text, its `tokens`, the environment's"
         " `reply`, its own `reward`, `error` if the environment failed; tasks of several turns"
         " only"
@@ -44,7 +45,7 @@ class AnswerRecord:
     truncated: int | None = metric("1: cut at the token limit", "0 or 1")
     extracted: str | None = metric("the graded part of the text; NULL if none was found")
     reference: str | None = metric("the correct answer")
-    reward: float | None = metric("the grade; NULL if the grader failed", "reward")
+    reward: OptionalFloat = metric("the grade; NULL if the grader failed", "reward")
     rewards: dict[str, float] | None = metric(
         "rewards by name; tasks with such rewards only", "reward"
     )
@@ -53,7 +54,7 @@ class AnswerRecord:
     error: str | None = metric("why the grader failed; the answer is ungraded, not incorrect")
     grader: str | None = metric("the grader's name and version")
     isolation: str | None = metric("sandbox isolation of the answer's program; NULL if none ran")
-    advantage: float | None = metric(
+    advantage: OptionalFloat = metric(
         "a training response's advantage; NULL for a benchmark's answer"
     )
     answered_by: str | None = metric(
@@ -74,7 +75,7 @@ class ScoreRecord:
 
     step: int = key("steps trained before, as the program counts them; 0: the starting model")
     bench: str = key("the benchmark's name")
-    score: float | None = metric("the logged score; the run's origin has its rule")
+    score: OptionalFloat = metric("the logged score; the run's origin has its rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +95,13 @@ class GradeRecord:
     problem: str = key("the answer's problem")
     sample: int = key("the answer's index")
     extracted: str | None = metric("the graded part of the text; NULL if none was found")
-    reward: float | None = metric("the grade; NULL if the grader failed", "reward")
+    reward: OptionalFloat = metric("the grade; NULL if the grader failed", "reward")
     correct: int | None = metric("1: correct; NULL if the grader failed", "0 or 1")
     reason: str | None = metric("why it was graded so")
     error: str | None = metric("why the grader failed; the answer is ungraded, not incorrect")
     grader: str | None = metric("the grader's name and version")
     isolation: str | None = metric("sandbox isolation of the answer's program; NULL if none ran")
-    at: float | None = metric("time of grading", "s since 1970")
+    at: OptionalFloat = metric("time of grading", "s since 1970")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class StoredAnswer:
     text: str | None
     truncated: int | None
     extracted: str | None
-    reward: float | None
+    reward: OptionalFloat
     correct: int | None
     reason: str | None
     error: str | None

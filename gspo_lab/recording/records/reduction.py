@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gspo_lab.common.plain_data import OptionalFloat
+
 Array = Any
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
@@ -40,7 +42,7 @@ def reduction(function: Callable[..., Any]) -> Callable[..., Reduction]:
     return lambda *arrays: Reduction(function, arrays)
 
 
-def rounded(values: list[float]) -> list[float | None]:
+def rounded(values: list[float]) -> list[OptionalFloat]:
     """Seven significant digits, float32's own, and half the bytes; None for what is not finite."""
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
 
@@ -58,21 +60,21 @@ def count(flags: Array) -> int:
 
 
 @reduction
-def share(flags_BT: Array, over_BT: Array, within_BT: Array = True) -> float | None:
+def share(flags_BT: Array, over_BT: Array, within_BT: Array = True) -> OptionalFloat:
     """How many tokens (of those in `within`) have the flag, divided by how many `over` marks."""
     total = int(over_BT.sum())
     return int((flags_BT & within_BT).sum()) / total if total else None
 
 
 @reduction
-def share_of_sum(flags_BT: Array, size_BT: Array) -> float | None:
+def share_of_sum(flags_BT: Array, size_BT: Array) -> OptionalFloat:
     """The sum of sizes at tokens with the flag, divided by the sum at all tokens."""
     total = float(size_BT.sum())
     return float(size_BT[flags_BT].sum()) / total if total else None
 
 
 @reduction
-def mean(number_BT: Array, over_BT: Array) -> float | None:
+def mean(number_BT: Array, over_BT: Array) -> OptionalFloat:
     """The mean over the tokens that `over` marks."""
     return float(number_BT[over_BT].mean(dtype="float64")) if over_BT.any() else None
 
@@ -109,12 +111,12 @@ def largest_size(number_N: Array) -> float:
 
 
 @reduction
-def largest(number_BT: Array, over_BT: Array) -> float | None:
+def largest(number_BT: Array, over_BT: Array) -> OptionalFloat:
     """The largest number at the tokens that `over` marks."""
     return float(number_BT[over_BT].max()) if over_BT.any() else None
 
 
-def nine_quantiles(ascending_N: Array) -> list[float | None]:
+def nine_quantiles(ascending_N: Array) -> list[OptionalFloat]:
     """The nine quantiles of ascending numbers."""
     last = len(ascending_N) - 1
     return rounded([float(ascending_N[round(level * last)]) for level in QUANTILES])
@@ -124,7 +126,7 @@ quantiles = reduction(nine_quantiles)
 
 
 @reduction
-def effective_sample_size(ratio_N: Array) -> float | None:
+def effective_sample_size(ratio_N: Array) -> OptionalFloat:
     """(sum r)^2 / (n sum r^2); None where all squares are below the smallest double."""
     total = float(ratio_N.sum())
     squares = float(ratio_N @ ratio_N)

@@ -1,8 +1,9 @@
 """What is recorded of a run itself, and of each of its rollout batches."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.recording.records.field import key, metric
 
 
@@ -22,13 +23,13 @@ class RunStatus:
 
     state: str = key("started, stopped, finished or failed")
     step: int = key("complete steps at that moment")
-    at: float | None = metric("time of writing", "s since 1970")
+    at: OptionalFloat = metric("time of writing", "s since 1970")
     message: str | None = metric("why the run failed, in one line")
     run: str | None = metric("with `started`: the run's place, study/arm/s<seed>")
     declaration: str | None = metric("with `started`: sha256 of what study.json locked")
     journal: str | None = metric("with `finished`: sha256 of the journal's lines before this one")
     model: str | None = metric("with `finished`: sha256 of the list of the trained model's files")
-    facts: dict[str, Any] | None = metric("the worker's code, packages, machine and digests")
+    facts: JsonObject | None = metric("the worker's code, packages, machine and digests")
     answers: dict[str, str] | None = metric(
         "with `finished`: per `bench@step` the sha256 of its answers as first graded"
     )
@@ -53,21 +54,21 @@ class StepRecord:
         " responses cover these",
         "responses",
     )
-    reward_mean: float | None = metric(
+    reward_mean: OptionalFloat = metric(
         "mean reward of the responses to the step's own prompts, before overlong_buffer lowers it",
         "reward",
         per="prompts",
     )
-    reward_std: float | None = metric(
+    reward_std: OptionalFloat = metric(
         "standard deviation (divisor n - 1) of the rewards in reward_mean", "reward"
     )
     rewards_mean: dict[str, float] | None = metric(
         "mean of each reward by name; tasks with such rewards only", "reward", per="responses"
     )
-    correct_responses: float | None = metric(
+    correct_responses: OptionalFloat = metric(
         "correct ones among the graded", "share of responses", per="responses"
     )
-    zero_variance_groups: float | None = metric(
+    zero_variance_groups: OptionalFloat = metric(
         "groups of the step's own prompts whose rewards are all equal, before"
         " overlong_buffer; NULL with group_size = 1",
         "share of groups",
@@ -76,29 +77,29 @@ class StepRecord:
     dropped_groups: int | None = metric(
         "groups dropped for equal rewards; with rollout.dynamic_sampling only", "groups"
     )
-    overlong_penalty: float | None = metric(
+    overlong_penalty: OptionalFloat = metric(
         "mean reward lost to length; with rollout.overlong_buffer only", "reward", per="responses"
     )
-    response_tokens_mean: float | None = metric(
+    response_tokens_mean: OptionalFloat = metric(
         "mean response length, end-of-sequence token included", "tokens", per="responses"
     )
-    response_tokens_t1: float | None = metric(
+    response_tokens_t1: OptionalFloat = metric(
         "lower tercile bound of the response length", "tokens"
     )
-    response_tokens_t2: float | None = metric(
+    response_tokens_t2: OptionalFloat = metric(
         "upper tercile bound of the response length", "tokens"
     )
     grader_errors: int | None = metric(
         "responses, dropped groups included, that the grader failed on; they train with reward 0",
         "responses",
     )
-    truncated_responses: float | None = metric(
+    truncated_responses: OptionalFloat = metric(
         "responses cut at the token limit", "share of responses", per="responses"
     )
-    turns_mean: float | None = metric(
+    turns_mean: OptionalFloat = metric(
         "mean number of turns; tasks of several turns only", "turns", per="responses"
     )
-    reply_tokens: float | None = metric(
+    reply_tokens: OptionalFloat = metric(
         "response tokens that the environment wrote, never trained on; tasks of several turns only",
         "share of tokens",
     )
@@ -108,49 +109,49 @@ class StepRecord:
         " = 'sampler' and routes not replayed from the old policy, mini-batch 0 only",
         "responses",
     )
-    entropy: float | None = metric(
+    entropy: OptionalFloat = metric(
         "mean entropy of the trainer's distribution at response tokens, after temperature,"
         " before top_p",
         "nats/token",
     )
-    entropy_quantiles: list[float | None] | None = metric(
+    entropy_quantiles: list[OptionalFloat] | None = metric(
         "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of the entropy at response tokens", "nats"
     )
-    mismatch_k1: float | None = metric(
+    mismatch_k1: OptionalFloat = metric(
         "mean of -d, d = log pi_old (trainer) - log mu (sampler). d includes the"
         " renormalisation by top_p and, with version_lag_mean > 0, older weights",
         "nats/token",
     )
-    mismatch_k3: float | None = metric("mean of exp(d) - 1 - d", "nats/token")
-    mismatch_abs_mean: float | None = metric("mean of |d|", "nats")
-    mismatch_abs_max: float | None = metric("largest |d|", "nats")
-    mismatch_outside_2: float | None = metric(
+    mismatch_k3: OptionalFloat = metric("mean of exp(d) - 1 - d", "nats/token")
+    mismatch_abs_mean: OptionalFloat = metric("mean of |d|", "nats")
+    mismatch_abs_max: OptionalFloat = metric("largest |d|", "nats")
+    mismatch_outside_2: OptionalFloat = metric(
         "tokens with exp(d) outside [1/2, 2]", "share of tokens"
     )
-    mismatch_std_tokens: float | None = metric(
+    mismatch_std_tokens: OptionalFloat = metric(
         "standard deviation (divisor n) of d over response tokens", "nats"
     )
-    mismatch_std_responses: float | None = metric(
+    mismatch_std_responses: OptionalFloat = metric(
         "standard deviation (divisor n) over responses of their mean d: what a sequence ratio sees",
         "nats",
     )
-    mismatch_std_independent: float | None = metric(
+    mismatch_std_independent: OptionalFloat = metric(
         "mismatch_std_tokens x sqrt(mean of 1 / length): mismatch_std_responses if tokens err"
         " independently",
         "nats",
     )
-    mismatch_abs_max_responses: float | None = metric("largest |mean of d| of a response", "nats")
-    mismatch_outside_2_responses: float | None = metric(
+    mismatch_abs_max_responses: OptionalFloat = metric("largest |mean of d| of a response", "nats")
+    mismatch_outside_2_responses: OptionalFloat = metric(
         "responses with prod exp(d) outside [1/2, 2]",
         "share of responses",
         per="evaluated_responses",
     )
-    route_gap: float | None = metric(
+    route_gap: OptionalFloat = metric(
         "1 - overlap / k of the experts that sampler and trainer choose at the step's start,"
         " prompts included. With version_lag_max > 0 it includes older weights; MoE only",
         "share of experts",
     )
-    version_lag_mean: float | None = metric(
+    version_lag_mean: OptionalFloat = metric(
         "mean over response tokens of step - version; version: rollout batches trained on"
         " when the token was drawn",
         "rollout batches",
@@ -158,7 +159,7 @@ class StepRecord:
     version_lag_max: int | None = metric(
         "largest step - version of a response token", "rollout batches"
     )
-    mixed_version_share: float | None = metric(
+    mixed_version_share: OptionalFloat = metric(
         "responses with tokens of several versions; 0 without rollout.tokens_per_step",
         "share of responses",
         per="responses",
@@ -166,7 +167,7 @@ class StepRecord:
     waiting_responses: int | None = metric(
         "unfinished responses at the step's end; lost after the run's last step", "responses"
     )
-    value_explained_variance: float | None = metric(
+    value_explained_variance: OptionalFloat = metric(
         "1 - var(return - value) / var(return) over response tokens before the updates: 1"
         " perfect, 0 as a constant; only with advantage = 'gae'"
     )
@@ -176,7 +177,7 @@ class StepRecord:
         "response tokens trained on so far, once an epoch", "tokens"
     )
     updates_total: int | None = metric("optimizer updates so far", "updates")
-    flops_total: float | None = metric(
+    flops_total: OptionalFloat = metric(
         "estimate so far: 2 x active parameters x tokens per forward pass, three times that"
         " per training pass. Every turn or piece reads all before it; a critic counts as a"
         " second model",
@@ -193,21 +194,21 @@ class StepRecord:
         "sha256 of the sampled token ids; equal in two runs that sampled the same text"
     )
     logprob_digest: str | None = metric("sha256 of the sampler's log-probs, bit for bit")
-    seconds_rollout: float | None = metric("sampling", "s")
-    seconds_grade: float | None = metric("grading", "s")
-    seconds_values: float | None = metric(
+    seconds_rollout: OptionalFloat = metric("sampling", "s")
+    seconds_grade: OptionalFloat = metric("grading", "s")
+    seconds_values: OptionalFloat = metric(
         "the critic's values and the advantages; only with advantage = 'gae'", "s"
     )
-    seconds_old_logprobs: float | None = metric("the old policy's forward passes", "s")
-    seconds_update: float | None = metric("all updates", "s")
-    seconds_replay: float | None = metric(
+    seconds_old_logprobs: OptionalFloat = metric("the old policy's forward passes", "s")
+    seconds_update: OptionalFloat = metric("all updates", "s")
+    seconds_replay: OptionalFloat = metric(
         "replay inside the routers: swapping experts, recomputing their weights; MoE only", "s"
     )
-    seconds_record: float | None = metric(
+    seconds_record: OptionalFloat = metric(
         "measuring and writing the records of the step before this one", "s"
     )
-    seconds_step: float | None = metric("the whole step without evaluation and checkpoint", "s")
-    device_seconds_total: float | None = metric("seconds_step x devices, summed so far", "s")
+    seconds_step: OptionalFloat = metric("the whole step without evaluation and checkpoint", "s")
+    device_seconds_total: OptionalFloat = metric("seconds_step x devices, summed so far", "s")
     peak_memory_bytes: int | None = metric(
         "peak memory of the GPU, or of the worker's process on a CPU under Linux", "bytes"
     )

@@ -9,6 +9,7 @@ clip_low), as `policy_loss` has it; A = 0 never binds.
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.records.field import key, metric
 from gspo_lab.recording.records.reduction import (
     Reduction,
@@ -83,28 +84,28 @@ class UpdateRecord:
         "index of the update in its rollout batch, from 0 and through all epochs; -1: another"
         " program's log, a mean over its logging interval"
     )
-    loss: float | None = metric("the objective's loss on the mini-batch")
-    kl: float | None = metric(
+    loss: OptionalFloat = metric("the objective's loss on the mini-batch")
+    kl: OptionalFloat = metric(
         "mean estimate (objective.kl_estimate) of KL(pi_theta, pi_ref); only with kl_coef > 0",
         "nats/token",
         per="response_tokens",
         rule=per_token("kl", "tokens"),
     )
-    grad_norm: float | None = metric("L2 norm of the gradient before clipping")
-    weight_norm: float | None = metric("L2 norm of all trained weights after the update")
-    learning_rate: float | None = metric("learning rate of this update")
-    value_loss: float | None = metric("the critic's loss; only with advantage = 'gae'", "reward^2")
-    value_mean: float | None = metric(
+    grad_norm: OptionalFloat = metric("L2 norm of the gradient before clipping")
+    weight_norm: OptionalFloat = metric("L2 norm of all trained weights after the update")
+    learning_rate: OptionalFloat = metric("learning rate of this update")
+    value_loss: OptionalFloat = metric("the critic's loss; only with advantage = 'gae'", "reward^2")
+    value_mean: OptionalFloat = metric(
         "the critic's mean value over response tokens before the update",
         "reward",
         per="response_tokens",
     )
-    value_clip_fraction: float | None = metric(
+    value_clip_fraction: OptionalFloat = metric(
         "the critic's values whose gradient value_clip removes",
         "share of response tokens",
         per="response_tokens",
     )
-    critic_grad_norm: float | None = metric("L2 norm of the critic's gradient before clipping")
+    critic_grad_norm: OptionalFloat = metric("L2 norm of the critic's gradient before clipping")
     nonfinite: int | None = metric(
         "1: the loss or gradient (update skipped), a trained weight after the update (critic"
         " included) or a sampler log-prob was not finite",
@@ -131,165 +132,165 @@ class UpdateRecord:
         "tokens",
         rule=count("clip_fraction_tokens"),
     )
-    clip_fraction_tokens: float | None = metric(
+    clip_fraction_tokens: OptionalFloat = metric(
         "the headline: sum m * binds / sum m",
         "share of response tokens",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens"),
     )
-    clip_fraction_gradient: float | None = metric(
+    clip_fraction_gradient: OptionalFloat = metric(
         "sum r abs(A) abs(e_y - p) over clipped tokens / over all, abs(e_y - p)^2 = 1 - 2 p_y"
         " + sum p^2. Engine native only; NULL without a clip or for a loss with its own ratio",
         "share of the gradient",
         per="active_tokens",
         rule=share_of_sum("clip_fraction_tokens", "gradient"),
     )
-    clip_fraction_tokens_high: float | None = metric(
+    clip_fraction_tokens_high: OptionalFloat = metric(
         "the part of clip_fraction_tokens with A > 0",
         "share of response tokens",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens", "positive"),
     )
-    clip_fraction_tokens_low: float | None = metric(
+    clip_fraction_tokens_low: OptionalFloat = metric(
         "the part of clip_fraction_tokens with A < 0",
         "share of response tokens",
         per="response_tokens",
         rule=share("clip_fraction_tokens", "tokens", "negative"),
     )
-    clip_fraction_active_tokens: float | None = metric(
+    clip_fraction_active_tokens: OptionalFloat = metric(
         "sum m * binds / sum m * (A != 0)",
         "share of active tokens",
         per="active_tokens",
         rule=share("clip_fraction_tokens", "active"),
     )
-    clip_fraction_positive_tokens: float | None = metric(
+    clip_fraction_positive_tokens: OptionalFloat = metric(
         "tokens that the clip binds",
         "share of tokens with A > 0",
         rule=share("clip_fraction_tokens", "positive", "positive"),
     )
-    clip_fraction_negative_tokens: float | None = metric(
+    clip_fraction_negative_tokens: OptionalFloat = metric(
         "tokens that the clip binds",
         "share of tokens with A < 0",
         rule=share("clip_fraction_tokens", "negative", "negative"),
     )
-    clip_fraction_responses: float | None = metric(
+    clip_fraction_responses: OptionalFloat = metric(
         "mean over responses of their clipped share of tokens",
         "share of responses",
         per="responses",
         rule=mean_share("clip_fraction_tokens", "tokens"),
     )
-    clip_any_responses: float | None = metric(
+    clip_any_responses: OptionalFloat = metric(
         "responses with at least one binding token",
         "share of responses",
         per="responses",
         rule=any_share("clip_fraction_tokens"),
     )
-    would_clip_fraction_tokens_RULE: float | None = metric(
+    would_clip_fraction_tokens_RULE: OptionalFloat = metric(
         "clip_fraction_tokens recomputed with RULE",
         "share of response tokens",
         per="response_tokens",
         rule=share("would_clip_RULE", "tokens"),
     )
-    would_clip_fraction_gradient_RULE: float | None = metric(
+    would_clip_fraction_gradient_RULE: OptionalFloat = metric(
         "clip_fraction_gradient recomputed with RULE",
         "share of the gradient",
         per="active_tokens",
         rule=share_of_sum("would_clip_RULE", "gradient_RULE"),
     )
-    dual_clip_fraction_tokens: float | None = metric(
+    dual_clip_fraction_tokens: OptionalFloat = metric(
         "tokens capped by the dual clip, not in clip_fraction_tokens; only with dual_clip",
         "share of response tokens",
         per="response_tokens",
         rule=share("dual_clip_fraction_tokens", "tokens"),
     )
-    flip_fraction_tokens_RULE: float | None = metric(
+    flip_fraction_tokens_RULE: OptionalFloat = metric(
         "tokens that bind by the trainer's old log-probs or by the sampler's, not both, with"
         " RULE; needs the trainer's",
         "share of response tokens",
         per="response_tokens",
         rule=share("flip_RULE", "tokens"),
     )
-    bapo_clip_low: float | None = metric(
+    bapo_clip_low: OptionalFloat = metric(
         "the range began at 1 - this; with policy_loss = 'bapo'", rule=known("bapo_clip_low")
     )
-    bapo_clip_high: float | None = metric(
+    bapo_clip_high: OptionalFloat = metric(
         "the range ended at 1 + this; with policy_loss = 'bapo'", rule=known("bapo_clip_high")
     )
-    gate_mean: float | None = metric(
+    gate_mean: OptionalFloat = metric(
         "mean weight of A grad log pi / r at active tokens; only for a loss without a clip",
         per="active_tokens",
         rule=mean("gate_mean", "active"),
     )
-    correction_weight_mean: float | None = metric(
+    correction_weight_mean: OptionalFloat = metric(
         "mean factor of the terms; with mismatch_correction or off_policy_mask",
         per="active_tokens",
         rule=mean("correction_weight_mean", "active"),
     )
-    correction_masked_tokens: float | None = metric(
+    correction_masked_tokens: OptionalFloat = metric(
         "tokens whose factor is 0; with mismatch_correction or off_policy_mask",
         "share of active tokens",
         per="active_tokens",
         rule=share("correction_masked_tokens", "active"),
     )
-    effective_fraction_tokens: float | None = metric(
+    effective_fraction_tokens: OptionalFloat = metric(
         "tokens with a non-zero policy gradient, a KL term's aside",
         "share of response tokens",
         per="response_tokens",
         rule=share("effective", "tokens"),
     )
-    log_ratio_std_tokens: float | None = metric(
+    log_ratio_std_tokens: OptionalFloat = metric(
         "standard deviation (divisor n) of l_t over response tokens",
         "nats",
         rule=deviation("log_ratio"),
     )
-    log_ratio_std_responses: float | None = metric(
+    log_ratio_std_responses: OptionalFloat = metric(
         "standard deviation (divisor n) of log s over responses",
         "nats",
         rule=deviation("log_ratio_responses"),
     )
-    log_ratio_max_abs: float | None = metric(
+    log_ratio_max_abs: OptionalFloat = metric(
         "largest |l_t|", "nats", rule=largest_size("log_ratio")
     )
-    log_ratio_quantiles_tokens: list[float | None] | None = metric(
+    log_ratio_quantiles_tokens: list[OptionalFloat] | None = metric(
         "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t", "nats", rule=quantiles("log_ratio")
     )
-    log_ratio_quantiles_responses: list[float | None] | None = metric(
+    log_ratio_quantiles_responses: list[OptionalFloat] | None = metric(
         "the same of log s over responses", "nats", rule=quantiles("log_ratio_responses")
     )
-    ratio_max_negative: float | None = metric(
+    ratio_max_negative: OptionalFloat = metric(
         "largest w_t at tokens with A < 0", rule=largest("ratio_BT", "negative")
     )
-    ess_tokens: float | None = metric(
+    ess_tokens: OptionalFloat = metric(
         "effective sample size (sum w)^2 / (n sum w^2) over tokens; NULL if every w^2 underflows",
         "share of tokens",
         rule=effective_sample_size("ratio"),
     )
-    ess_responses: float | None = metric(
+    ess_responses: OptionalFloat = metric(
         "the same with s over responses",
         "share of responses",
         rule=effective_sample_size("ratio_responses"),
     )
-    chi2_tokens: float | None = metric(
+    chi2_tokens: OptionalFloat = metric(
         "mean(w^2) - 1 over tokens", per="response_tokens", rule=chi_square("ratio")
     )
-    chi2_responses: float | None = metric(
+    chi2_responses: OptionalFloat = metric(
         "mean(s^2) - 1 over responses",
         per="evaluated_responses",
         rule=chi_square("ratio_responses"),
     )
-    stale_k1: float | None = metric(
+    stale_k1: OptionalFloat = metric(
         "mean of -l_t over response tokens; signed",
         "nats/token",
         per="response_tokens",
         rule=k1("log_ratio"),
     )
-    stale_k3: float | None = metric(
+    stale_k3: OptionalFloat = metric(
         "mean of exp(l_t) - 1 - l_t over response tokens",
         "nats/token",
         per="response_tokens",
         rule=k3("log_ratio", "ratio"),
     )
-    expert_change: float | None = metric(
+    expert_change: OptionalFloat = metric(
         "1 - overlap / k of the experts that the router itself chooses, old policy vs now,"
         " mean over layers and tokens; MoE only",
         "share of experts",
@@ -298,22 +299,22 @@ class UpdateRecord:
     expert_change_layers: list[float] | None = metric(
         "expert_change of each MoE layer, first to last", "share of experts", per="response_tokens"
     )
-    expert_change_any_tokens: float | None = metric(
+    expert_change_any_tokens: OptionalFloat = metric(
         "tokens whose experts changed in at least one layer, by the router's own choice; MoE only",
         "share of tokens",
         per="response_tokens",
     )
-    router_entropy: float | None = metric(
+    router_entropy: OptionalFloat = metric(
         "mean entropy of the router's softmax over experts; MoE only", "nats", per="response_tokens"
     )
-    expert_load_cv: float | None = metric(
+    expert_load_cv: OptionalFloat = metric(
         "standard deviation / mean of the tokens per expert, by the router's own choice, mean"
         " over layers; MoE only"
     )
-    dead_experts: float | None = metric(
+    dead_experts: OptionalFloat = metric(
         "experts of all layers that no response token chose; MoE only", "share of experts"
     )
-    router_grad_norm: float | None = metric(
+    router_grad_norm: OptionalFloat = metric(
         "L2 norm of the routers' gradient before clipping; NULL where they are frozen; MoE only"
     )
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
@@ -327,10 +328,10 @@ class UpdateRecord:
         " |l_t|, clipped tokens; every record.detail_every steps. record.token_detail adds"
         " every l_t"
     )
-    seconds: float | None = metric(
+    seconds: OptionalFloat = metric(
         "the update: forward, backward and optimizer, the critic's included", "s"
     )
-    critic_seconds: float | None = metric(
+    critic_seconds: OptionalFloat = metric(
         "the critic's part of seconds; only with advantage = 'gae'", "s"
     )
     engine_metrics: dict[str, float] | None = metric("another program's numbers, by its names")

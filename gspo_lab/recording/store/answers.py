@@ -4,8 +4,9 @@ evaluation.
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StoredAnswer
 from gspo_lab.recording.store.evidence import with_numbers
 from gspo_lab.recording.store.schema import (
@@ -126,7 +127,7 @@ def transcripts(
     seed: int,
     problems: Sequence[str],
     evaluation: str = "",
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """arm and every column of the first answers to some problems, with their texts."""
     bench = _graded(bench)[0]
     columns = [

@@ -17,6 +17,7 @@ from gspo_lab.common.atomic_files import (
 )
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.recording.journal import from_end, sealed
 from gspo_lab.recording.records import RunStatus
 from gspo_lab.recording.store.database import nowhere, transaction
@@ -32,7 +33,7 @@ TAKEN = (RUNS, EVALUATIONS, *RECORD_TABLES.values())
 COUNTED = "SELECT " + ", ".join(f"(SELECT COUNT(*) FROM {table.name})" for table in TAKEN)
 
 
-def study_at_fault(folder: Path, study: str, stored: Mapping[str, Any]) -> str | None:
+def study_at_fault(folder: Path, study: str, stored: JsonMapping) -> str | None:
     """The fault of the database's copy `stored` of study.json; `folder` holds the studies'
     folders.
     """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import DATABASE
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
 from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store.audit import runs_at_fault, study_at_fault
 from gspo_lab.recording.store.database import DAMAGED, copied, explained, reading
@@ -88,12 +89,12 @@ class Evidence:
             GROUP BY study ORDER BY COALESCE(MAX(at), declared_at), study"""
         return [study for (study,) in self.rows(query)]
 
-    def study(self, name: str) -> dict[str, Any]:
+    def study(self, name: str) -> JsonObject:
         """The content of the study's study.json: one object for all who ask, so nobody may change
         it.
         """
 
-        def read() -> dict[str, Any]:
+        def read() -> JsonObject:
             rows = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
             if not rows:
                 studies = self.studies()
@@ -102,7 +103,7 @@ class Evidence:
                     f" {', '.join(studies) or 'none'}"
                 )
             try:
-                content: dict[str, Any] = json.loads(rows[0][0])
+                content: JsonObject = json.loads(rows[0][0])
             except ValueError as error:
                 raise LabError(f"{self._path} {DAMAGED}") from error
             return content
@@ -139,15 +140,13 @@ class Evidence:
                 cursor.fetchall(), columns=[entry[0] for entry in cursor.description]
             )
 
-    def rows(
-        self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
-    ) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, values: Sequence[Any] | JsonMapping = ()) -> list[tuple[Any, ...]]:
         """The same, plain."""
         with explained(self._path):
             return self._connection.execute(query, values).fetchall()
 
     def iter_rows(
-        self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
+        self, query: str, values: Sequence[Any] | JsonMapping = ()
     ) -> Iterator[tuple[Any, ...]]:
         """The same, one by one: of what memory may not hold."""
         with explained(self._path):
@@ -258,7 +257,7 @@ def framed(
     for rows in rows_by_run.values():
         for column, part in zip(lists, zip(*rows, strict=True), strict=False):
             column.extend(part)
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "run_id": np.repeat(np.array([run.id for run in rows_by_run], dtype=object), counts),
         "arm": np.repeat(np.array([run.arm for run in rows_by_run], dtype=object), counts),
         "seed": np.repeat(np.array([run.seed for run in rows_by_run], dtype=np.int64), counts),
@@ -272,7 +271,7 @@ def framed(
     return DataFrame(data)
 
 
-def arrays(rows: Sequence[tuple[float | None, ...]], names: Sequence[str]) -> "dict[str, Floats]":
+def arrays(rows: Sequence[tuple[OptionalFloat, ...]], names: Sequence[str]) -> "dict[str, Floats]":
     """Rows of numbers as one array per column, NaN where nothing was measured."""
     import numpy as np
 

@@ -17,13 +17,12 @@ digests there is the one that was read.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.atomic_files import lock_holder, wait_for_lock
 from gspo_lab.common.errors import MAKE_ROOM, NO_ROOM, LabError
@@ -37,6 +36,7 @@ from gspo_lab.common.paths import (
     database_lock,
     database_of,
 )
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.recording import journal
 from gspo_lab.recording.journal import digest_before
@@ -76,7 +76,7 @@ class IngestReport:
     """Where `rebuild` keeps the damaged database that it has replaced."""
 
 
-def ingest(runs: Path, *, patience_seconds: float | None = None) -> IngestReport:
+def ingest(runs: Path, *, patience_seconds: OptionalFloat = None) -> IngestReport:
     """Bring `runs/lab.db` up to date with every run folder. Cheap when nothing is new; safe to call
     at any time.
 
@@ -145,7 +145,7 @@ def _keep(database: Path) -> Path:
 
 
 @contextmanager
-def _alone(runs: Path, patience_seconds: float | None = None) -> Iterator[None]:
+def _alone(runs: Path, patience_seconds: OptionalFloat = None) -> Iterator[None]:
     """Hold the database's lock, waiting for whoever has it."""
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: run a study first, or say where the runs are")
@@ -313,7 +313,7 @@ def _take_json(
     connection: sqlite3.Connection,
     path: Path,
     name: str,
-    identity: Mapping[str, Any],
+    identity: JsonMapping,
     present: FileRow | None,
 ) -> None:
     """Insert the row of a JSON file. LabError where it does not fit its table."""
@@ -337,7 +337,7 @@ def _take_json(
         raise LabError(f"{path} is {kind} ({error}): {mend}") from error
 
 
-def _run_columns(content: Mapping[str, Any], path: Path, missing: str) -> dict[str, Any]:
+def _run_columns(content: JsonMapping, path: Path, missing: str) -> JsonObject:
     """A run's row by its run.json; study and arm come from its folder, so that a copied study has
     its own.
     """

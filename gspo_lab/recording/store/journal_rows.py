@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import STARTED, State
 from gspo_lab.recording.records import RECORDS
 from gspo_lab.recording.store.run_files import RecordFile
@@ -45,7 +46,7 @@ UNFIT = (
 
 
 def add_records(
-    connection: sqlite3.Connection, source: RecordFile, items: Iterable[dict[str, Any]]
+    connection: sqlite3.Connection, source: RecordFile, items: Iterable[JsonObject]
 ) -> None:
     """Add a journal's records in their order; a later record replaces an earlier one with the same
     key.

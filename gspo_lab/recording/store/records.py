@@ -9,9 +9,10 @@ becomes a Python object.
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat
 from gspo_lab.recording.store.evidence import RunKey, arrays, framed
 from gspo_lab.recording.store.schema import CHOSEN, RECORD_TABLES, quoted
 
@@ -168,7 +169,7 @@ def _rows(
     table: str,
     key: list[str],
     metrics: Sequence[str],
-    only: Mapping[str, Any],
+    only: JsonMapping,
     at_steps: Collection[int] | None,
 ) -> "DataFrame":
     """Rows of a record table; of `only` the entries that are not None pick rows."""
@@ -261,10 +262,10 @@ def of_spans(
     return query, list(columns)
 
 
-def from_texts(texts: str | None) -> list[tuple[float | None, ...]]:
+def from_texts(texts: str | None) -> list[tuple[OptionalFloat, ...]]:
     """The numbers of `of_spans`, bit for bit."""
 
-    def format_number(text: str | None, difference: str | None) -> float | None:
+    def format_number(text: str | None, difference: str | None) -> OptionalFloat:
         return None if text is None else float(text) + float(difference or 0)
 
     rows = json.loads(f"[{texts or ''}]")

@@ -8,11 +8,12 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gspo_lab.common.atomic_files import BROKEN_SEAL, as_text, broken_seal
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECT, SUBJECTS
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 
 END_LOST = 2
@@ -187,7 +188,7 @@ def first_line(path: Path) -> str | None:
     return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") else None
 
 
-def json_file(path: Path) -> dict[str, Any]:
+def json_file(path: Path) -> JsonObject:
     """The JSON object in a file, or LabError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
@@ -202,7 +203,7 @@ def json_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def json_text(path: Path) -> tuple[str, dict[str, Any]]:
+def json_text(path: Path) -> tuple[str, JsonObject]:
     """The same with its text as `write_json` writes it, so that changed white space is no
     change.
     """

@@ -16,6 +16,7 @@ from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats import Verdict
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import level
 from gspo_lab.report.formats import NONE, NOT_MEASURED, NOT_RECORDED, format_number, percent
 from gspo_lab.report.views.drawing import Drawing, half_width
@@ -37,22 +38,22 @@ class ArmNumbers:
     runs: int
     """Planned runs."""
     finished: int
-    start: float | None
-    best: float | None
-    final: float | None
-    by_seed: dict[int, float | None]
+    start: OptionalFloat
+    best: OptionalFloat
+    final: OptionalFloat
+    by_seed: dict[int, OptionalFloat]
     """Final score by seed; of an unfinished run its latest score."""
     unstable: int
     judged: int
     """Runs long enough to say whether they were unstable."""
     clips: bool
     """Whether the arm's loss has a clip."""
-    clipped: float | None
-    clipped_gradient: float | None
-    seconds: float | None
-    memory: float | None
+    clipped: OptionalFloat
+    clipped_gradient: OptionalFloat
+    seconds: OptionalFloat
+    memory: OptionalFloat
     """Largest memory of a run, in bytes."""
-    not_graded: float | None
+    not_graded: OptionalFloat
     """Share of training responses on which the grader failed."""
 
     @property
@@ -301,7 +302,7 @@ def arm_numbers(study: Source) -> dict[str, ArmNumbers]:
     return numbers
 
 
-def _time(seconds: float | None) -> str:
+def _time(seconds: OptionalFloat) -> str:
     if seconds is None:
         return NOT_MEASURED
     if seconds < 90:

@@ -1,10 +1,10 @@
 """Statements fixed before the first step, each held against what was recorded."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from gspo_lab.analysis.claims import Claim, Estimate, Result, judge
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.formats import NOT_MEASURED, format_number, limits
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.report.views.view import PageOnly, View
@@ -16,8 +16,8 @@ class ClaimsView(View):
 
     id = "claims"
     title = "Claims"
-    claims: list[dict[str, Any]]
-    rows: PageOnly[list[dict[str, Any]]]
+    claims: list[JsonObject]
+    rows: PageOnly[list[JsonObject]]
     """Each claim with what was measured, for a table."""
     counter_evidence: PageOnly[list[tuple[str, str, str]]]
     """A claim, a report against it, its source."""
@@ -53,7 +53,7 @@ NUMBERS = ("name", "criterion", "n", "estimate", "low", "high", "p", "side", "wo
 """The fields of an estimate that the JSON has."""
 
 
-def library_entry(claim: Claim) -> dict[str, Any]:
+def library_entry(claim: Claim) -> JsonObject:
     """Statement, source and preconditions of a claim as plain data."""
     return {
         "id": claim.id,
@@ -68,7 +68,7 @@ def library_entry(claim: Claim) -> dict[str, Any]:
     }
 
 
-def claim_to_json(result: Result) -> dict[str, Any]:
+def claim_to_json(result: Result) -> JsonObject:
     """A claim's result for the report's JSON and for scripts."""
     unstable = {arm: {"runs": runs, "of": n} for arm, (runs, n) in result.unstable.items()}
     return {
@@ -86,7 +86,7 @@ def claim_to_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _number(part: Estimate) -> dict[str, Any]:
+def _number(part: Estimate) -> JsonObject:
     values = {name: getattr(part, name) for name in NUMBERS}
     return values | {"note": part.reason and part.reason.text}
 

@@ -7,6 +7,7 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.readings import Source, average
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.report.formats import NONE, between, format_number, signed
 from gspo_lab.report.views.view import PageOnly, View
 
@@ -17,7 +18,7 @@ class ComparisonView(View):
 
     id = "together"
     title = "Studies side by side"
-    scores: dict[str, dict[str, float | None]]
+    scores: dict[str, dict[str, OptionalFloat]]
     """Arm -> study -> final score on the study's primary benchmark."""
     verdicts: PageOnly[list[list[str]]]
     """Study, verdict, difference, interval, pairs."""
@@ -38,7 +39,7 @@ class ComparisonView(View):
 def study_comparison(sources: Sequence[Source]) -> ComparisonView:
     """Each study by its own rule."""
     rows = []
-    scores: dict[str, dict[str, float | None]] = {}
+    scores: dict[str, dict[str, OptionalFloat]] = {}
     for study in sources:
         for verdict in verdicts_of(study).values():
             low, high = verdict.interval or (None, None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.analysis.stats import PairedT
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.report.formats import between, signed
 
 
@@ -16,11 +17,11 @@ class Drawing:
 
     arm: str
     reach: float
-    estimate: float | None
-    low: float | None
-    high: float | None
+    estimate: OptionalFloat
+    low: OptionalFloat
+    high: OptionalFloat
     dots: Sequence[float]
-    margin: float | None = None
+    margin: OptionalFloat = None
     reason: str | None = None
     level: str = ""
     """The confidence of the interval where it is not the usual one: "97.5 %"."""
@@ -42,7 +43,7 @@ class Drawing:
         return f"{signed(self.estimate, self.low, self.high)} ({prefix}{ends})"
 
 
-def drawing(paired: PairedT, arm: str, reach: float, margin: float | None) -> Drawing:
+def drawing(paired: PairedT, arm: str, reach: float, margin: OptionalFloat) -> Drawing:
     """The drawing of a paired test."""
     return Drawing(
         arm,
@@ -56,7 +57,7 @@ def drawing(paired: PairedT, arm: str, reach: float, margin: float | None) -> Dr
     )
 
 
-def half_width(tests: Iterable[PairedT], *limits: float | None) -> float:
+def half_width(tests: Iterable[PairedT], *limits: OptionalFloat) -> float:
     """Half the width of the drawings of a column: all their values, and `more`, lie within."""
     values = list(limits)
     for test in tests:

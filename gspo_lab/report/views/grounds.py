@@ -21,6 +21,7 @@ from gspo_lab.analysis.matching.run_pair import Match
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level
@@ -68,7 +69,7 @@ class GroundsView(View):
     facts: PageOnly[list[list[str]]]
     notes: PageOnly[list[str]]
     rank_caption: PageOnly[str]
-    ranks: PageOnly[list[list[str | float | None]]]
+    ranks: PageOnly[list[list[str | OptionalFloat]]]
     rule: PageOnly[str]
 
 
@@ -103,12 +104,12 @@ def grounds_view(study: Source) -> GroundsView:
     )
 
 
-def _ranks(study: Source) -> tuple[str, list[list[str | float | None]]]:
+def _ranks(study: Source) -> tuple[str, list[list[str | OptionalFloat]]]:
     """The caption and the rows of the table of ranks."""
     ranked = ranked_of(study)
     if ranked is None:
         return "", []
-    rows: list[list[str | float | None]] = []
+    rows: list[list[str | OptionalFloat]] = []
     for place in ranked.places:
         several = place.best_rank != place.worst_rank
         places = f"{place.best_rank} to {place.worst_rank}" if several else str(place.best_rank)

@@ -6,7 +6,6 @@ import json
 import shlex
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics as logged_of
 from gspo_lab.analysis.findings.matched import study_certificate
@@ -16,6 +15,7 @@ from gspo_lab.analysis.matching.certificate import grouped
 from gspo_lab.analysis.matching.run_pair import Match, format_value, undeclared
 from gspo_lab.analysis.matching.tuning_check import Trials, choices_text
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import capital
 from gspo_lab.recording.store.run_files import END_LOST, FOREIGN
 from gspo_lab.report.chart import Chart, Series
@@ -40,9 +40,9 @@ class ProvenanceView(View):
     """What recorded imported runs, and which runs."""
     damages: Inlined[dict[str, dict[str, list[int]]]]
     """By kind (damaged, gaps, ends, foreign) the files and their lines."""
-    facts: dict[str, Any]
+    facts: JsonObject
     """Recorded facts that all runs share."""
-    facts_by_run: dict[str, dict[str, Any]]
+    facts_by_run: dict[str, JsonObject]
     """Recorded facts in which runs differ."""
 
     @property
@@ -114,10 +114,10 @@ def _origins(study: Source) -> dict[str, list[str]]:
     return runs
 
 
-def _facts(study: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _facts(study: Source) -> tuple[JsonObject, dict[str, JsonObject]]:
     """Facts that all runs share, and by run those in which they differ. The definitions of an
     imported run's metrics have a section of their own."""
-    by_run: dict[str, dict[str, Any]] = {}
+    by_run: dict[str, JsonObject] = {}
     for run in study.evidence.runs(study.study).to_dict("records"):
         if isinstance(run["facts"], str):
             name = run["run_id"].removeprefix(f"{study.study}/")
@@ -144,7 +144,7 @@ class CertificateView(View):
 
     id = "certificate"
     title = "Certificate"
-    certificate: Inlined[dict[str, Any]]
+    certificate: Inlined[JsonObject]
     """The certificate's own JSON without the checks that were equal."""
     states: dict[str, dict[str, int]]
     """By check how many pairs are in which state."""
@@ -192,7 +192,7 @@ def certificate_view(study: Source) -> CertificateView | None:
     )
 
 
-def _without_equal_checks(matched: Certificate) -> dict[str, Any]:
+def _without_equal_checks(matched: Certificate) -> JsonObject:
     data = matched.to_json()
     for pair in data["pairs"]:
         pair["checks"] = [check for check in pair["checks"] if check["state"] != Match.EQUAL]
@@ -205,8 +205,8 @@ class SettingsView(View):
 
     id = "settings"
     title = "Settings"
-    shared: dict[str, Any]
-    arms: dict[str, dict[str, Any]]
+    shared: JsonObject
+    arms: dict[str, JsonObject]
     undeclared: list[str]
     imported: bool
 
@@ -232,7 +232,7 @@ def settings_view(study: Source) -> SettingsView:
         resolved[name] = {key: every[key] for key in every if declared.is_known(name, key)}
         keys |= resolved[name].keys()
     shared = {}
-    by_arm: dict[str, dict[str, Any]] = {arm: {} for arm in study.arms}
+    by_arm: dict[str, JsonObject] = {arm: {} for arm in study.arms}
     for key in sorted(keys):
         values = {name: resolved[name].get(key, absent) for name in study.arms}
         settled = list(values.values())
@@ -257,7 +257,7 @@ class LoggedView(View):
     warnings: list[str]
     not_compared: list[str]
     not_understood: dict[str, list[str]]
-    names: dict[str, dict[str, dict[str, Any]]]
+    names: dict[str, dict[str, JsonObject]]
     rows: PageOnly[list[list[str]]]
     arms: PageOnly[list[str]]
 
@@ -268,7 +268,7 @@ def logged_view(study: Source) -> LoggedView | None:
     if logged is None:
         return None
     values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
-    by_arm: dict[str, dict[str, dict[str, Any]]] = {}
+    by_arm: dict[str, dict[str, JsonObject]] = {}
     for arm, names in logged.names.items():
         by_arm[arm] = {}
         for metric in names:
@@ -296,14 +296,14 @@ class TuningView(View):
 
     id = "tuning"
     title = "Tuning"
-    chosen: dict[str, dict[str, Any]] | None
+    chosen: dict[str, JsonObject] | None
     """By arm the chosen values; None while the trials are not at their end."""
     reading: str = ""
     metric: str = ""
     seeds: tuple[int, ...] = ()
     candidates: int = 0
     steps_per_arm: int = 0
-    rounds: tuple[dict[str, Any], ...] = ()
+    rounds: tuple[JsonObject, ...] = ()
     summary: str = ""
     schedule: str = ""
     missing: str = ""
@@ -339,7 +339,7 @@ def tuning_view(study: Source) -> TuningView | None:
         return TuningView(None)
     trials = trials_of(study)
     seeds = ", ".join(map(str, tune.seeds))
-    rounds: list[dict[str, Any]] = []
+    rounds: list[JsonObject] = []
     charts = []
     if trials is not None:
         rounds = _rounds(tune, trials)
@@ -385,10 +385,10 @@ def _trials_chart(tune: Tune, trials: Trials, arm: str) -> Chart:
     )
 
 
-def _rounds(tune: Tune, trials: Trials) -> list[dict[str, Any]]:
+def _rounds(tune: Tune, trials: Trials) -> list[JsonObject]:
     rounds = []
     for tuning_round in trials.rounds:
-        arms: dict[str, list[dict[str, Any]]] = {}
+        arms: dict[str, list[JsonObject]] = {}
         for arm, results in tuning_round.results.items():
             arms[arm] = []
             for place, result in results.items():

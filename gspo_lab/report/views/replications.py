@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from gspo_lab.analysis.findings.executions import (
     Execution,
@@ -15,6 +15,7 @@ from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import seeds_text
 from gspo_lab.analysis.stats.random_effects import CombinedEstimate, ReplicationOutcome
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import MINUS, counted, difference
 from gspo_lab.report.formats import NONE, format_number
 from gspo_lab.report.views.curves import pair
@@ -57,10 +58,10 @@ class ReplicationsView(View):
 
     id = "replications"
     title = "Replications"
-    executions: list[dict[str, Any]]
-    together: dict[str, dict[str, Any] | None]
+    executions: list[JsonObject]
+    together: dict[str, JsonObject | None]
     """By arm the combined estimate, and the p of the executions' agreement."""
-    words: list[dict[str, Any]]
+    words: list[JsonObject]
     """By verdict of an execution what a later one made of it."""
     forests: PageOnly[list[Forest]]
     """The arm that the study is about first."""
@@ -95,7 +96,7 @@ def replications_view(study: Source) -> ReplicationsView | None:
     )
 
 
-def _together(executions: Executions, arm: str) -> dict[str, Any] | None:
+def _together(executions: Executions, arm: str) -> JsonObject | None:
     estimate = executions.combined(arm)
     if estimate is None:
         return None
@@ -244,7 +245,7 @@ def _carried(executions: Executions) -> Iterator[str]:
     yield from dict.fromkeys(notes)
 
 
-def _data(execution: Execution) -> dict[str, Any]:
+def _data(execution: Execution) -> JsonObject:
     names = ("name", "relation", "study", "declared_at", "unread", "copy_of")
     return {name: getattr(execution, name) for name in names} | {
         "seeds": list(execution.seeds),

@@ -22,6 +22,7 @@ from gspo_lab.analysis.readings.answers import (
 from gspo_lab.analysis.readings.answers import benches as benches_of
 from gspo_lab.analysis.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.analysis.stats.passk import pass_at_k
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations
 from gspo_lab.report.formats import NONE, between, format_number, limits, percent, signed, slug
@@ -50,13 +51,13 @@ READINGS = (
 class ArmScores:
     """One arm on one benchmark; means are of the runs that the verdict rests on."""
 
-    final: float | None
-    start: float | None
-    gain: float | None
+    final: OptionalFloat
+    start: OptionalFloat
+    gain: OptionalFloat
     seeds: dict[int, RunOutcome]
     unstable: PageOnly[str]
     finished: PageOnly[str]
-    counted_wrong: PageOnly[float | None]
+    counted_wrong: PageOnly[OptionalFloat]
 
     @property
     def each(self) -> str:
@@ -79,9 +80,9 @@ class Differences:
     """How arms differ from the baseline problem by problem, where that noise comes from, and which
     problems changed sides."""
 
-    differences: dict[str, dict[str, Any]]
+    differences: dict[str, JsonObject]
     noise: dict[str, dict[str, float]]
-    flips: list[dict[str, Any]]
+    flips: list[JsonObject]
     rows: PageOnly[list[list[str]]]
     noise_rows: PageOnly[list[list[str]]]
     sources: PageOnly[list[str]]
@@ -103,7 +104,7 @@ class ProblemScores:
 
     samples: int
     problems: int
-    levels: dict[str, dict[str, Any]]
+    levels: dict[str, JsonObject]
     between_arms: Inlined[Differences | None]
     title: PageOnly[str]
     caption: PageOnly[str]
@@ -253,7 +254,7 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> ProblemScores |
 
 def _level(
     arm: str, block: GradedAnswers, alpha: float, ks: list[int]
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[JsonObject, list[str]]:
     """An arm's mean score, with intervals for other runs and for other problems too, and pass@k; as
     data and as a row."""
     seeds = paired_t(block.score_S, alpha, scale=1.0)
@@ -337,13 +338,13 @@ class PairedNumber:
 
     number: str
     arm: str
-    estimate: float | None
-    low: float | None
-    high: float | None
-    p: float | None
+    estimate: OptionalFloat
+    low: OptionalFloat
+    high: OptionalFloat
+    p: OptionalFloat
     reason: str | None
     primary: bool
-    p_adjusted: float | None
+    p_adjusted: OptionalFloat
     reading: str
     pairs: int
     drawing: PageOnly[Drawing]

@@ -34,6 +34,7 @@ from gspo_lab.analysis.stats.collapse import (
     entropy_adrift,
     length_pinned,
 )
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 from gspo_lab.report.series import DOTS, dots_of
@@ -241,9 +242,9 @@ class StabilityView(View):
     id = "stability"
     title = "Stability margin"
     lines: list[str]
-    response: Inlined[dict[str, Any]]
+    response: Inlined[JsonObject]
     figures: dict[str, Chart]
-    points: PageOnly[list[tuple[str, str, str, float | None]]]
+    points: PageOnly[list[tuple[str, str, str, OptionalFloat]]]
     """Arm, value, collapsed runs, final score."""
 
 
@@ -282,12 +283,12 @@ def stability_view(study: Source) -> StabilityView | None:
     return StabilityView(decided_sentences(decision(study)), doses.to_json(), charts, points)
 
 
-def _collapsed_share(point: DosePoint) -> float | None:
+def _collapsed_share(point: DosePoint) -> OptionalFloat:
     return point.collapsed / point.runs if point.runs else None
 
 
 def _dose_chart(
-    doses: DoseResponse, value: Callable[[DosePoint], float | None], **look: Any
+    doses: DoseResponse, value: Callable[[DosePoint], OptionalFloat], **look: Any
 ) -> Chart:
     series = []
     for arm in doses.arms:
@@ -303,9 +304,9 @@ class LengthsView(View):
     id = "lengths"
     title = "Response length"
     lines: list[str]
-    laws: Inlined[dict[str, Any]]
+    laws: Inlined[JsonObject]
     figures: dict[str, Chart]
-    fitted: PageOnly[list[tuple[str, float | None, str, str]]]
+    fitted: PageOnly[list[tuple[str, OptionalFloat, str, str]]]
     """Law, exponent, its interval, and each seed's."""
     means: PageOnly[list[list[str]]]
     """Arm and limit, then every quantity's mean over seeds."""
@@ -394,7 +395,7 @@ def _of_family(
 ) -> list[Series]:
     """A quantity by length, of every seed and their mean."""
     limits = laws.runs[family]
-    by_seed: dict[int, dict[str, float | None]] = {}
+    by_seed: dict[int, dict[str, OptionalFloat]] = {}
     for limit, runs in limits.items():
         for seed, run in runs.items():
             by_seed.setdefault(seed, {})[f"{limit:,.0f}"] = getattr(run, quantity)

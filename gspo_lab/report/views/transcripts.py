@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.analysis.readings.runs import finished_runs, finished_seeds
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import visible
 from gspo_lab.recording.store import answers as store
 from gspo_lab.report.formats import HEAD, TAIL, slug
@@ -49,7 +50,7 @@ class Transcript:
     item: TranscriptItem
     prompts: list[str]
     references: list[str]
-    answers: list[dict[str, Any]]
+    answers: list[JsonObject]
     """Every arm's first answer as the database has it."""
 
 
@@ -59,7 +60,7 @@ class BenchmarkTranscripts:
 
     step: int
     seed: int
-    problems: dict[str, dict[str, Any]]
+    problems: dict[str, JsonObject]
     """By problem its tags and each arm's grade."""
     title: PageOnly[str]
     transcripts: PageOnly[list[Transcript]]
@@ -75,7 +76,7 @@ class TranscriptsView(View):
     seed: PageOnly[int]
 
     @property
-    def rule(self) -> dict[str, Any]:
+    def rule(self) -> JsonObject:
         """The numbers of the rule by which problems are chosen, and the tags to filter by."""
         return {"per_tag": PER_TAG, "characters": HEAD + TAIL, "tags": {"": "all", **TAGS}}
 
@@ -125,12 +126,12 @@ def _transcripts(
     return BenchmarkTranscripts(step, seed, problems, title, transcripts), room
 
 
-def _size(row: dict[str, Any]) -> int:
+def _size(row: JsonObject) -> int:
     """Characters that an answer and its prompt take on the page."""
     return sum(min(len(row[key] or ""), HEAD + TAIL) for key in ("text", "prompt"))
 
 
-def _transcript(item: TranscriptItem, rows: list[dict[str, Any]], anchor: str) -> Transcript:
+def _transcript(item: TranscriptItem, rows: list[JsonObject], anchor: str) -> Transcript:
     prompts = dict.fromkeys(str(row["prompt"]) for row in rows if row["prompt"] is not None)
     references = dict.fromkeys(
         str(row["reference"]) for row in rows if row["reference"] is not None

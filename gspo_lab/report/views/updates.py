@@ -5,7 +5,6 @@ explain a difference.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from gspo_lab.analysis.readings.reading import (
     WOULD_CLIP,
 )
 from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import NOT_RECORDED, percent
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT
@@ -89,7 +89,7 @@ class ClippingView(View):
     id = "clipping"
     title = "Clipping"
     figures: dict[str, Chart]
-    arms: dict[str, dict[str, Any]]
+    arms: dict[str, JsonObject]
     """By arm the shares of `COLUMNS`, and a note: saturated, or without a clip."""
     warnings: list[str]
     readings: dict[str, str]
@@ -131,10 +131,10 @@ def clipping_view(study: Source) -> ClippingView:
     )
 
 
-def _shares(study: Source, arm: str) -> dict[str, Any]:
+def _shares(study: Source, arm: str) -> JsonObject:
     """An arm's clip fractions in every window of `COLUMNS`."""
     clipped = clips(study.declaration, arm)
-    shares: dict[str, Any] = {}
+    shares: JsonObject = {}
     for name, (_, reading) in COLUMNS.items():
         shares[name] = summarise(study, reading, arm, RECORDED).mean
     note = "" if clipped else NO_CLIP
@@ -198,7 +198,7 @@ class ExpertsView(View):
     id = "experts"
     title = "Experts and routing replay"
     figures: dict[str, Chart]
-    replay_cost: dict[str, dict[str, Any]]
+    replay_cost: dict[str, JsonObject]
     """By arm: replay, bytes, seconds, share of the step's time, reading."""
 
 
@@ -301,7 +301,7 @@ def _replay_chart(
     )
 
 
-def _cost(study: Source) -> dict[str, dict[str, Any]]:
+def _cost(study: Source) -> dict[str, JsonObject]:
     rows = {}
     for name, arm in study.declaration.arms.items():
         cost = {key: summarise(study, reading, name, RECORDED) for key, reading in COSTS.items()}
@@ -322,7 +322,7 @@ LOG = {"log": True}
 ENVELOPE = {"log": True, "envelope": True}
 WHOLE = {"from_zero": True}
 SHARE = {"from_zero": True, "share": True}
-DIAGNOSTICS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+DIAGNOSTICS: tuple[tuple[str, str, str, JsonObject], ...] = (
     ("stale_k3", "Drift from the old policy, k3", "nats per token", LOG),
     ("mismatch_k3", "Trainer–sampler mismatch, k3", "nats per token", LOG),
     ("grad_norm", "Gradient norm", "L2 norm before clipping", ENVELOPE),

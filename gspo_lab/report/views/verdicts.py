@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.stats import Comparison, PairedT, TwoWay, Verdict
 from gspo_lab.analysis.stats.stability import StabilityVerdict, comparison
 from gspo_lab.analysis.stats.verdict import NOT_SHOWN_BEYOND, ONE_SEED_TURNS
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import MINUS, capital, counted, difference, level
 from gspo_lab.report.formats import NOT_MEASURED, between, format_number, signed
 from gspo_lab.report.views.calibration import uneven_line
@@ -148,7 +149,7 @@ def _detectable(verdict: Comparison) -> str:
     return f"{smallest} ({format_number(low, 2)} to {format_number(high, 2)})"
 
 
-def head(verdict: Verdict) -> dict[str, Any]:
+def head(verdict: Verdict) -> JsonObject:
     """What every surface states of a verdict, for the .json."""
     names = ("question", "subject", "baseline", "word", "direction", "estimate", "level")
     return {
@@ -163,7 +164,7 @@ def head(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
+def summary(verdict: Verdict, wider: TwoWay | None = None) -> JsonObject:
     """The verdict and all of its numbers for the .json."""
     if isinstance(verdict, StabilityVerdict):
         drop = _fields(verdict.drop.paired, LIMITS)
@@ -205,5 +206,5 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     }
 
 
-def _fields(record: object, names: Sequence[str]) -> dict[str, Any]:
+def _fields(record: object, names: Sequence[str]) -> JsonObject:
     return {name: getattr(record, name) for name in names}

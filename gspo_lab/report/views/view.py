@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.chart import Chart, numbers
 
 
@@ -44,7 +45,7 @@ def to_json(part: Any) -> Any:
         table = {"columns": columns, "rows": rows, "caption": caption, "reading": part.reading}
         return to_json(table)
     if is_dataclass(part):
-        data: dict[str, Any] = {}
+        data: JsonObject = {}
         for entry in fields(part):
             marks = getattr(entry.type, "__metadata__", ())
             if INLINE in marks:

@@ -6,9 +6,9 @@ Each is one file here and one line in `LAUNCHERS`.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import check_callable, check_made, look_up
 from gspo_lab.running.launch.base import Launcher, Slot
 
@@ -29,7 +29,7 @@ METHODS = ("slots", "start", "find_worker")
 
 
 def make_launcher(
-    name: str, jobs: int | None = None, options: Mapping[str, Mapping[str, Any]] | None = None
+    name: str, jobs: int | None = None, options: Mapping[str, JsonMapping] | None = None
 ) -> Launcher:
     """The launcher `name`: a built-in one, perhaps with an address ("ray:HOST:PORT"), or a plugin's
     "module:attribute".

@@ -21,9 +21,10 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch import ray_driver
@@ -70,7 +71,7 @@ class RayCluster:
         self._resources = dict(resources or {})
         self._retries = retries
         self._environment: Mapping[str, str] = {}
-        self._starts: list[tuple[RemoteLaunch, dict[str, Any]]] = []
+        self._starts: list[tuple[RemoteLaunch, JsonObject]] = []
         self._driver: _Driver | None = None
         self._connected = 0.0
 
@@ -156,7 +157,7 @@ class RayCluster:
     def _named(self) -> str:
         return "the Ray cluster" + (f" at {self._address}" if self._address != AUTO else "")
 
-    def _greeting(self) -> dict[str, Any]:
+    def _greeting(self) -> JsonObject:
         return self._connection().wait_until_ready(self._named)
 
     def _connection(self) -> "_Driver":
@@ -233,7 +234,7 @@ class _Driver:
 
     def __init__(self, address: str) -> None:
         self.statuses: dict[str, KeeperStatus] = {}
-        self.greeting: dict[str, Any] = {}
+        self.greeting: JsonObject = {}
         self._last_message = time.monotonic()
         self.greeted = threading.Event()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
@@ -261,13 +262,13 @@ class _Driver:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def order(self, order: Mapping[str, Any]) -> None:
+    def order(self, order: JsonMapping) -> None:
         """Send an order without waiting for it."""
         with suppress(OSError):  # it has ended: the next driver gets the order again
             self._orders.write(json.dumps(order) + "\n")
             self._orders.flush()
 
-    def wait_until_ready(self, cluster: str) -> dict[str, Any]:
+    def wait_until_ready(self, cluster: str) -> JsonObject:
         """Wait for the driver's first message. LabError if Ray refuses or does not answer."""
         if not self.greeted.wait(PROBE_SECONDS):
             print(

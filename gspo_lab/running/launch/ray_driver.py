@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import one_line_error
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import WorkFolder
@@ -113,7 +114,7 @@ def serve(address: str) -> None:
         def print_line(**message: Any) -> None:
             print(json.dumps(message), file=out, flush=True)
 
-        orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        orders: queue.Queue[JsonObject | None] = queue.Queue()
         threading.Thread(target=_read, args=(orders,), daemon=True).start()
         import ray
 
@@ -157,7 +158,7 @@ def serve(address: str) -> None:
             )
 
 
-def _read(orders: "queue.Queue[dict[str, Any] | None]") -> None:
+def _read(orders: "queue.Queue[JsonObject | None]") -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
     signal.alarm(
@@ -166,7 +167,7 @@ def _read(orders: "queue.Queue[dict[str, Any] | None]") -> None:
     orders.put(None)
 
 
-def _handle_order(order: Mapping[str, Any], followed: dict[str, _Followed]) -> None:
+def _handle_order(order: JsonMapping, followed: dict[str, _Followed]) -> None:
     import ray
 
     name = order["name"]

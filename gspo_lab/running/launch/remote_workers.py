@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab.common.atomic_files import read_json, write_json
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch.base import ENDED_BY_TERM, start_worker
@@ -66,7 +67,7 @@ class RemoteLaunch:
     def _attempt(self) -> Path:
         return self.folder.launches / f"{self.name}.attempt.json"
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonObject:
         """{"state", "place", "at", "stop"}; empty if no conductor waits for this worker."""
         return read_json(self._record) or {}
 
@@ -85,7 +86,7 @@ class RemoteLaunch:
         """Whether the conductor asked it to stop."""
         return bool(self.record().get("stop"))
 
-    def attempt(self) -> dict[str, Any]:
+    def attempt(self) -> JsonObject:
         """{"number", "host", "waits_for", "requeued", "ended", "code"}; empty before a keeper
         began.
 
@@ -104,7 +105,7 @@ class RemoteLaunch:
         """Called by the keeper: add to the present attempt."""
         self._write_attempt(self.attempt() | fields)
 
-    def _write_attempt(self, content: dict[str, Any]) -> None:
+    def _write_attempt(self, content: JsonObject) -> None:
         if self.folder.path.is_dir():  # it may have been moved away
             write_json(self._attempt, content)
 
@@ -116,7 +117,7 @@ class RemoteLaunch:
             self.folder.launches.rmdir()
 
 
-def latest_record(folder: WorkFolder) -> dict[str, Any] | None:
+def latest_record(folder: WorkFolder) -> JsonObject | None:
     """The latest record of a worker whose end was not noted: "state", "place", and the time of
     both, "at".
     """
@@ -251,7 +252,7 @@ class RemoteWorker:
                 self._launch.delete_record()
         return self._code
 
-    def _update(self, status: KeeperStatus, attempt: Mapping[str, Any], now: float) -> None:
+    def _update(self, status: KeeperStatus, attempt: JsonMapping, now: float) -> None:
         gone = status.state is None or (status.state is State.LOST and self._killed)
         self._gone = (self._gone or now) if gone else None
         # The cluster has ended the keeper, or its job was cancelled in the queue.

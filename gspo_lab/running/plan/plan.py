@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gspo_lab.analysis.matching.run_pair import first_few
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
@@ -167,7 +168,7 @@ class Plan:
                 rates[WARM_START_STEP, ""] = pace.warm_start_seconds / warm_start_steps
         return rates
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as `gspo-lab plan --json` prints it."""
         needs = [
             {**asdict(fit), "total": fit.need.total, "too_little": fit.too_little}

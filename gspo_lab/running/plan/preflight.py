@@ -3,11 +3,11 @@ it.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.exchange.exporters import target
 from gspo_lab.running.launch.local import on_gpu
 from gspo_lab.running.plan.preparation import needs_start
@@ -190,10 +190,10 @@ def blocker(study: Study) -> str | None:
     return None
 
 
-def _tables(study: Study, arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+def _tables(study: Study, arms: Iterable[Arm]) -> dict[str, tuple[str, JsonMapping]]:
     """Name and options of every task that one of the arms trains or is asked, the first's trained
     one first, by their digest."""
-    tables: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    tables: dict[str, tuple[str, JsonMapping]] = {}
     for arm in arms:
         benches = (bench.task for bench in arm.settings.bench if bench.task is not None)
         for table in (arm.settings.task, *benches):

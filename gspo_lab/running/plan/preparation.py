@@ -5,11 +5,11 @@ of `[tune]`.
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import BANDS, PILOTS, STARTS, STUDY
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
 from gspo_lab.study import Arm, Declaration, Run, Study, digest, flat
 from gspo_lab.study.declaration import Band
@@ -42,7 +42,7 @@ def start_folder(run: Run, runs: Path) -> StartFolder:
 def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
     """Each warm start's folder, with a run that needs it."""
     of_settings: dict[
-        int, dict[str, Any]
+        int, JsonObject
     ] = {}  # runs of one arm share theirs, and wish the same but for the seed
     starts: dict[StartFolder, Run] = {}
     for run in runs_needed:
@@ -53,7 +53,7 @@ def distinct_starts(runs_needed: Iterable[Run], runs: Path) -> dict[StartFolder,
     return starts
 
 
-def warm_start_request(run: Run, runs: Path) -> dict[str, Any]:
+def warm_start_request(run: Run, runs: Path) -> JsonObject:
     """What a worker is told to make."""
     settings = run.settings
     return {
@@ -74,7 +74,7 @@ def _seed(run: Run) -> int:
     return run.seed if start.per_seed else start.seed
 
 
-def _folder(wished: dict[str, Any]) -> StartFolder:
+def _folder(wished: JsonObject) -> StartFolder:
     needs = {
         key: value for key, value in wished.items() if key != "base"
     }  # the files' content is in the task's key

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import database_of
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps
 from gspo_lab.study import Arm, Settings
@@ -68,7 +68,7 @@ def measured_paces(arms: Iterable[Arm], runs: Path) -> dict[str, Pace]:
 
 
 def _measured_pace(
-    evidence: Evidence, settings: Settings, recorded: dict[str, dict[str, dict[str, Any]]]
+    evidence: Evidence, settings: Settings, recorded: dict[str, dict[str, JsonObject]]
 ) -> Pace | None:
     """The mean pace of the `recorded` runs (study -> run -> cost) that cost as much."""
     from gspo_lab.analysis.readings import average

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import cache_folder
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import nearest
 from gspo_lab.tasks.base import Grade, Problem, number_option
 from gspo_lab.tasks.benchmarks.datasets import (
@@ -246,7 +247,7 @@ class _OnlyText(pickle.Unpickler):
         raise pickle.UnpicklingError("persistent ids are refused")
 
 
-def decode_cases(where: str, row: Mapping[str, Any], *, functional: bool) -> list[Case]:
+def decode_cases(where: str, row: JsonMapping, *, functional: bool) -> list[Case]:
     """Public, then private tests of a row; LabError where they cannot be decoded, are of another
     kind, or are none.
 

@@ -3,13 +3,12 @@
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study import BenchTable, digest
 from gspo_lab.tasks import DATA_OPTIONS, build_task, task_key
 from gspo_lab.tasks.base import Problem, Task
@@ -72,7 +71,7 @@ class Bench:
     name: str
     """The name in records: the task's name with release and window, valid as a folder name."""
     task_name: str
-    options: Mapping[str, Any]
+    options: JsonMapping
     base: Path
     task: Task
     problems: tuple[Problem, ...]
@@ -82,7 +81,7 @@ class Bench:
     chat: bool
 
     @cached_property
-    def protocol(self) -> dict[str, Any]:
+    def protocol(self) -> JsonObject:
         """All settings that decide the questions and their grading, independent of the model."""
         return {
             "bench": self.name,
@@ -101,13 +100,11 @@ class Bench:
             "stop": list(self.sampling.stop),
         }
 
-    def _task(self) -> dict[str, Any]:
+    def _task(self) -> JsonObject:
         """The task's key without the path of a copy of its problems: their digest identifies
         them.
         """
-        key: dict[str, Any] = json.loads(
-            task_key(self.task_name, self.options, self.base, self.task)
-        )
+        key: JsonObject = json.loads(task_key(self.task_name, self.options, self.base, self.task))
         copies = [key["options"].pop(option, None) for option in DATA_OPTIONS]
         key["files"] = {
             path: content for path, content in key["files"].items() if path not in copies
@@ -143,9 +140,7 @@ class Bench:
         return self.sampling.max_tokens
 
 
-def bench_of(
-    name: str, options: Mapping[str, Any], base: Path, overrides: BenchmarkOverrides
-) -> Bench:
+def bench_of(name: str, options: JsonMapping, base: Path, overrides: BenchmarkOverrides) -> Bench:
     """The benchmark `name` with a task's options and the overrides. LabError for an invalid one."""
     task = build_task(name, options, base, enough=overrides.problems)
     usual = task.defaults

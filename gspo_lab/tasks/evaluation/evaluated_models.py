@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Dtype
 from gspo_lab.common.paths import SUBJECTS
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder, SubjectFolder
 from gspo_lab.study import digest
 from gspo_lab.tasks.evaluation.evaluation_run import EvaluatedModel
@@ -77,7 +78,7 @@ def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto")
         else (str(folder.resolve()), folder.name)
     )
     dtype: Dtype = "bfloat16" if on.startswith("cuda") and name not in EMBEDDED else "float32"
-    content: dict[str, Any] = {
+    content: JsonObject = {
         "kind": "model",
         "name": identity,
         "dtype": dtype,
@@ -98,7 +99,7 @@ def server_subject(runs: Path, server: "ServerEndpoint", *, seed: int = 0) -> Ev
 
 
 def _evaluated_model(
-    runs: Path, label: str, seed: int, content: dict[str, Any], client: Any
+    runs: Path, label: str, seed: int, content: JsonObject, client: Any
 ) -> EvaluatedModel:
     """A model whose folder name contains a digest of its content: other weights get another
     folder.

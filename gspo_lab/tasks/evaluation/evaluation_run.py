@@ -13,7 +13,7 @@ current batch; the same command samples only the missing ones.
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self
 from gspo_lab import __version__
 from gspo_lab.common.cpu_count import cores
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, from_dict
 from gspo_lab.recording.runfolder import EvaluationFolder, SubjectFolder, same_run
@@ -40,7 +41,7 @@ Answered = Sequence[tuple[Question, ModelAnswer]]
 class ModelClient(Protocol):
     """A model in this process or behind a server."""
 
-    def ready(self, bench: Bench) -> Mapping[str, Any]:
+    def ready(self, bench: Bench) -> JsonMapping:
         """Prepare the model. Returns its context and token limits for the declaration."""
         ...
 
@@ -65,7 +66,7 @@ class EvaluatedModel:
     folder: SubjectFolder
     seed: int
     step: int
-    content: Mapping[str, Any]
+    content: JsonMapping
     client: ModelClient
     weights: str | None = None
     """Identifies its weights, if models of one study may share them."""
@@ -159,7 +160,7 @@ def unanswered(subject: EvaluatedModel, bench: Bench) -> list[Question]:
     return [question for question in all_questions if question.key not in stored]
 
 
-def _declared(folder: EvaluationFolder, declaration: Mapping[str, Any]) -> Any:
+def _declared(folder: EvaluationFolder, declaration: JsonMapping) -> Any:
     """The stored declaration, or None. LabError if it is of another evaluation."""
     stored = folder.declaration()
     if stored is None:
@@ -180,7 +181,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _answers(folder: EvaluationFolder, step: int) -> dict[tuple[str, int], dict[str, Any]]:
+def _answers(folder: EvaluationFolder, step: int) -> dict[tuple[str, int], JsonObject]:
     """The stored answers of an evaluation at a step, by (problem, sample)."""
     lines = folder.records(AnswerRecord.kind)
     return {(line["problem"], line["sample"]): line for line in lines if line.get("step") == step}

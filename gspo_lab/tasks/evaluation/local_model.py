@@ -1,6 +1,6 @@
 """Models in this process: a run's checkpoints, a folder, a Hub id, a built-in model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gspo_lab.common.keys import Dtype
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.tasks.evaluation.benchmark_spec import Bench
 from gspo_lab.tasks.evaluation.evaluation_run import Answered
 from gspo_lab.tasks.evaluation.run_benchmark import (
@@ -47,7 +48,7 @@ class LocalModel:
         self._thinking = thinking
         self._loaded: tuple[Any, Any] | None = None
 
-    def ready(self, bench: Bench) -> Mapping[str, Any]:
+    def ready(self, bench: Bench) -> JsonMapping:
         """The model's context, the lowest and highest token limit of an answer, and what lowered
         them.
         """

@@ -7,13 +7,14 @@ journal.
 import json
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import GradeRecord, StoredAnswer
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import BenchTable, Run
@@ -58,7 +59,7 @@ def tasks_of(
     """
 
     def build(
-        name: str, options: Mapping[str, Any], base: Path, enough: int | None = None
+        name: str, options: JsonMapping, base: Path, enough: int | None = None
     ) -> tuple[str, Task]:
         return name, build_task(
             name, without_sandbox(name, options) if unsafe else options, base, enough=enough
@@ -116,7 +117,7 @@ def regrade(
             }
             values["correct"] = None if grade.correct is None else int(grade.correct)
         progress(1)
-        key: dict[str, Any] = {
+        key: JsonObject = {
             name: getattr(stored, name) for name in ("bench", "step", "problem", "sample")
         }
         return Regraded(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.study import BenchTable
 from gspo_lab.tasks.base import Grade, Problem, Task, Turn, grade_answer
@@ -233,7 +234,7 @@ def _record(
     )
 
 
-def _turns_to_json(turns: Sequence[Turn], rewards: Sequence[float] | None) -> list[dict[str, Any]]:
+def _turns_to_json(turns: Sequence[Turn], rewards: Sequence[float] | None) -> list[JsonObject]:
     """Turns as JSON, with their rewards if any; `turns_from_json` reads them."""
     recorded = [
         {name: value for name, value in asdict(turn).items() if value is not None} for turn in turns
@@ -243,7 +244,7 @@ def _turns_to_json(turns: Sequence[Turn], rewards: Sequence[float] | None) -> li
     return recorded
 
 
-def turns_from_json(recorded: Sequence[Mapping[str, Any]]) -> list[Turn]:
+def turns_from_json(recorded: Sequence[JsonMapping]) -> list[Turn]:
     """Turns from JSON."""
     return [
         Turn(turn["text"], turn.get("reply"), turn.get("error"), turn.get("tokens"))

@@ -4,11 +4,11 @@ missing.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.evaluation.benchmark_spec import Bench
 from gspo_lab.tasks.evaluation.evaluation_run import Answered
@@ -38,7 +38,7 @@ class ServerModel:
         self._prompt_tokens: dict[str, int] = {}
         self._too_long: dict[str, str] = {}
 
-    def ready(self, bench: Bench) -> Mapping[str, Any]:
+    def ready(self, bench: Bench) -> JsonMapping:
         """The server's context, the lowest and highest token limit of an answer, and what lowered
         them.
 

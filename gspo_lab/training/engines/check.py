@@ -1,12 +1,12 @@
 """From an engine's name to the engine; and what can be said of one before any compute."""
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import check_callable, check_made, look_up, nearest
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.study import Run, Settings
@@ -129,7 +129,7 @@ def check_ready(settings: Settings, base: Path | None = None) -> None:
         engine.ready()
 
 
-def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any]:
+def translated(settings: Settings, base: Path | None = None) -> JsonMapping:
     """What the engine gives its program for an arm's settings, by that program's names; nothing
     where it has none.
     """

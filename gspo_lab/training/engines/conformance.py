@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import look_up, read_description
 from gspo_lab.common.states import STARTED, Exit
 from gspo_lab.recording.records import RECORDS, StepRecord, UpdateRecord
@@ -108,7 +108,7 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
         worker.kill()
 
 
-def _filled(record: Mapping[str, Any]) -> set[str]:
+def _filled(record: JsonMapping) -> set[str]:
     """The columns of a record that hold something."""
     return {key for key, value in record.items() if value is not None}
 

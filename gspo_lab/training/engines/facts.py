@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gspo_lab
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.base import Task
 from gspo_lab.training.engines.base import Capabilities
 
@@ -49,12 +50,12 @@ def facts(
     device: "torch.device | None" = None,
     capabilities: Capabilities | None = None,
     packages: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> JsonObject:
     """Versions, device, flags and digests, JSON-able; what is not given is left out. `task_keys`
     identify the tasks with their data, `capabilities` tell columns with other definitions,
     `packages` compute beside the lab's own.
     """
-    out: dict[str, Any] = {
+    out: JsonObject = {
         "gspo_lab": gspo_lab.__version__,
         "code": _sources_digest(),
         "packages": _versions(model, packages),

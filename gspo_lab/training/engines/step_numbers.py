@@ -4,11 +4,12 @@ and a run's totals.
 Shapes: P prompts, G responses to each."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Problem
 from gspo_lab.training.samplers.base import noise_key
@@ -36,7 +37,7 @@ def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], mo
 
 def step_numbers(
     reward_PG: "Tensor", graded: Iterable[float | None], lengths: Iterable[int], truncated: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """The fields of a StepRecord that follow from its responses.
 
     `reward_PG` holds the rewards of the step's own prompts in float32, 0 where the grader failed;
@@ -45,7 +46,7 @@ def step_numbers(
     out is what these responses do not define.
     """
     tokens = sorted(lengths)
-    out: dict[str, Any] = {"responses": len(tokens)}
+    out: JsonObject = {"responses": len(tokens)}
     if reward_PG.numel():
         out |= {
             "reward_mean": float(reward_PG.mean()),
@@ -78,7 +79,7 @@ class RunTotals:
     seconds_record: float | None = None
 
     @staticmethod
-    def of(step: Mapping[str, Any] | None) -> "RunTotals":
+    def of(step: JsonMapping | None) -> "RunTotals":
         """As a step's record has them; without a record nothing is counted yet."""
         if step is None:
             return RunTotals()
@@ -103,7 +104,7 @@ class RunTotals:
         ids = [self.prompt_digest, *(problem.id for problem in problems)]
         self.prompt_digest = hashlib.sha256("\x1f".join(ids).encode()).hexdigest()
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> JsonObject:
         """The totals under the names of StepRecord's fields."""
         return {
             "prompts_total": self.prompts,

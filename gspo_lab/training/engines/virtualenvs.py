@@ -8,17 +8,17 @@ import venv
 from collections.abc import Callable, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import cache_folder
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import names_of, read_description, require_known
 from gspo_lab.training.engines import ENGINES
 
 Tell = Callable[[str], None]
 
 
-def environment_of(engine: str, on_gpu: bool) -> dict[str, Any]:
+def environment_of(engine: str, on_gpu: bool) -> JsonObject:
     """What makes an engine's environment, of its about.toml: `packages` in the order in which they
     are installed, then those `without_dependencies`, whose own pins exclude the others; `unwanted`
     ones come along, and go; `stubs` are asked for by a name that the installed build does not have.

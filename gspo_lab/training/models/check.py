@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError, MissingExtra
+from gspo_lab.common.plain_data import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,7 @@ def check_folder(folder: Path) -> None:
     _check_tokenizer(folder, _rows(configs, tensors or {}))
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> JsonObject:
     """A model folder's config.json, or LabError."""
     _refuse_adapter(folder)
     path = folder / "config.json"
@@ -314,7 +315,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json_object(path, "a transformers configuration")
 
 
-def read_json_object(path: Path, description: str) -> dict[str, Any]:
+def read_json_object(path: Path, description: str) -> JsonObject:
     """The object that a JSON file holds. LabError, with what it should be, where it holds none."""
     try:
         if (size := path.stat().st_size) > JSON_BYTES:
@@ -461,7 +462,7 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
         )
 
 
-def _rows(configs: list[dict[str, Any]], tensors: Tensors) -> int:
+def _rows(configs: list[JsonObject], tensors: Tensors) -> int:
     """Tokens that the model embeds, the most that either its weights or its configuration say; 0:
     not known.
     """
@@ -471,7 +472,7 @@ def _rows(configs: list[dict[str, Any]], tensors: Tensors) -> int:
     return max([_largest(configs, "vocab_size"), *embedded])
 
 
-def _largest(configs: list[dict[str, Any]], key: str) -> int:
+def _largest(configs: list[JsonObject], key: str) -> int:
     return max(_greatest(config.get(key) for config in configs), 0)
 
 

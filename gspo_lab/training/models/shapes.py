@@ -8,12 +8,11 @@ experts, K experts per token.
 """
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.study.schema import Settings
 from gspo_lab.training.models.check import (
     EMBEDDED,
@@ -172,7 +171,7 @@ def check_rank(name: str, rank: int) -> None:
         )
 
 
-def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
+def shape_of(config: JsonMapping) -> ModelShape | None:
     """The shape that a config.json describes; None where it lacks what every decoder of this kind
     has.
     """
@@ -207,7 +206,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
         return None
 
 
-def _head_dim(config: Mapping[str, Any], usual: int) -> int:
+def _head_dim(config: JsonMapping, usual: int) -> int:
     if config.get("kv_lora_rank"):  # DeepSeek's head_dim is that of the rotated part alone
         return int(config["qk_rope_head_dim"]) + int(config["qk_nope_head_dim"])
     return int(config.get("head_dim") or usual)
@@ -219,7 +218,7 @@ def _head_norms(family: str) -> str:
     return "whole" if family.startswith("olmo") else ""
 
 
-def _dense_layers(config: Mapping[str, Any], layers: int) -> int:
+def _dense_layers(config: JsonMapping, layers: int) -> int:
     """How many layers of a mixture have no experts, by the keys of Qwen and of DeepSeek."""
     only_dense = config.get("mlp_only_layers") or ()
     first_sparse = int(config.get("first_k_dense_replace") or 0)
@@ -233,7 +232,7 @@ def _dense_layers(config: Mapping[str, Any], layers: int) -> int:
     return layers - len(sparse)
 
 
-def _shared_inner(config: Mapping[str, Any]) -> int:
+def _shared_inner(config: JsonMapping) -> int:
     """The width of the experts that every token uses, together."""
     width = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
     if width:
@@ -241,7 +240,7 @@ def _shared_inner(config: Mapping[str, Any]) -> int:
     return int(config.get("n_shared_experts") or 0) * int(config.get("moe_intermediate_size") or 0)
 
 
-def _latent_attention(config: Mapping[str, Any], width: int, heads: int) -> int:
+def _latent_attention(config: JsonMapping, width: int, heads: int) -> int:
     """Parameters of DeepSeek's attention in one layer; 0 in other families."""
     latent = int(config.get("kv_lora_rank") or 0)
     if not latent:

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock, write_sums
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Problem, Task
@@ -189,7 +190,7 @@ def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
 
 def _facts(
     model_name: str, task: Task, demonstrated: Sequence[Problem], settings: WarmStart, seed: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()
     for problem in demonstrated:
@@ -220,7 +221,7 @@ def _facts(
     }
 
 
-def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
+def _keep(folder: Path, model: Any, facts: JsonObject) -> None:
     """Save the whole in one step."""
     with (
         explain_write_error(folder, "its warm start is made again"),

@@ -3,10 +3,9 @@
 Without torch.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import TASKS, WORDS
 from gspo_lab.training.models.check import EMBEDDED, hub_folder, model_folder, read_json_object
@@ -29,12 +28,12 @@ def has_chat_template(model: str) -> bool:
     return any(_has_template(folder) for folder in folders)
 
 
-def options_for(table: TaskTable, model: str) -> dict[str, Any]:
+def options_for(table: TaskTable, model: str) -> JsonObject:
     """A task's options with `words` as the model needs it, where the study does not set it."""
     return worded(table.name, table.options, chat=table.name in TASKS and has_chat_template(model))
 
 
-def worded(name: str, options: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+def worded(name: str, options: JsonMapping, *, chat: bool) -> JsonObject:
     """The options of a task with `words` set for a chat model; of tasks that have no such option as
     they are.
     """

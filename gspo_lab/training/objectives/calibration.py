@@ -4,10 +4,10 @@ Details are `response_detail` of its updates, with tokens, of mini-batches >= 1.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.training.objectives.ratios import RATIOS, Level
 
 LEAST_TOKEN_NOISE = 0.02
@@ -27,7 +27,7 @@ def saturated_share(low: float, high: float, tokens: float) -> float:
 
 
 def calibrated_band(
-    details: Iterable[Mapping[str, Any]], level: Level, target: float
+    details: Iterable[JsonMapping], level: Level, target: float
 ) -> tuple[float, float]:
     """(clip_low, clip_high) by which `target` of the pilot's active tokens (or responses) would
     have been clipped: for each sign of A the (1 - target) quantile of sign(A) * log r. `details`
@@ -38,9 +38,7 @@ def calibrated_band(
     return 1 - math.exp(-low), math.exp(high) - 1
 
 
-def clipped_share(
-    details: Iterable[Mapping[str, Any]], level: Level, band: tuple[float, float]
-) -> float:
+def clipped_share(details: Iterable[JsonMapping], level: Level, band: tuple[float, float]) -> float:
     """The share of the active tokens (or responses) that a range clips.
 
     LabError where there are none.
@@ -59,7 +57,7 @@ def clipped_share(
     return clipped / entries
 
 
-def _moves(details: Iterable[Mapping[str, Any]], level: Level) -> dict[int, list[float]]:
+def _moves(details: Iterable[JsonMapping], level: Level) -> dict[int, list[float]]:
     """sign(A) * log r by the sign of the advantage; what has none is left out."""
     moves: dict[int, list[float]] = {1: [], -1: []}
     for detail in details:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives.ratios import RULES
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _batches() -> "Iterator[tuple[str, Tensor, Tensor, Tensor]]":
 def _departures(rule: str, paper: Equation) -> Iterator[tuple[str, Equation]]:
     """Equations that depart from a rule's in one thing or in two, with what it is."""
     other = RULES["gspo" if rule == "grpo" else "grpo"].band
-    changes: dict[str, dict[str, Any]] = {
+    changes: dict[str, JsonObject] = {
         "token aggregation": {"token_mean": True},
         "the range of the other rule": {"low": other[0], "high": other[1]},
         "padding counted": {"counts_padding": True},
@@ -128,7 +129,7 @@ def _departures(rule: str, paper: Equation) -> Iterator[tuple[str, Equation]]:
         changes["sequence ratio"] = {"ratio": "mean"}
     for count in (1, 2):
         for names in combinations(changes, count):
-            fields: dict[str, Any] = {}
+            fields: JsonObject = {}
             for name in names:
                 fields |= changes[name]
             yield " and ".join(names), replace(paper, **fields)

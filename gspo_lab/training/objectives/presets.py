@@ -2,13 +2,13 @@
 preset is a row.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gspo_lab.common.keys import Key
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import installed, nearest
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, traits
 from gspo_lab.training.objectives.ratios import RATIOS, Level
@@ -67,16 +67,16 @@ else:
         """
 
 
-def _range(low: float, high: float, **settings: Any) -> dict[str, Any]:
+def _range(low: float, high: float, **settings: Any) -> JsonObject:
     return {"clip_low": low, "clip_high": high, **settings}
 
 
-def _published(level: Level) -> dict[str, Any]:
+def _published(level: Level) -> JsonObject:
     """A ratio with the range that was published with it."""
     return _range(*RATIOS[level].band, importance_sampling_level=level)
 
 
-_ROWS: dict[str, dict[str, Any]] = {
+_ROWS: dict[str, JsonObject] = {
     # arXiv 2402.03300 as restated in 2507.18071 eq. 2
     "grpo": _published("token"),
     # arXiv 1707.06347 with a critic by token, as verl has it by default; its KL in the reward left
@@ -167,7 +167,7 @@ def published_range(correction: Any) -> dict[str, float]:
     )
 
 
-def with_published_range(objective: Mapping[str, Any]) -> dict[str, Any]:
+def with_published_range(objective: JsonMapping) -> JsonObject:
     """An objective's keys, with what its mismatch correction was published with where a bound is
     unset.
     """

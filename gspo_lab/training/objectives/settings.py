@@ -5,11 +5,12 @@ A policy loss that has settings of its own declares them in its file (`losses/`)
 `presets.Objective` has them all.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gspo_lab.common.keys import HUGE, Key, Read, Table
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
@@ -49,7 +50,7 @@ class Common(Table):
     ] = Field("token", description="one importance ratio per token, per response, or GSPO-token's")
     policy_loss: str = "clip"  # presets.Objective knows the names
     loss_options: Annotated[
-        dict[str, Any],
+        JsonObject,
         Key(
             Read(lambda run: not run.objective.loss.source, "without a policy_loss of your own"),
             arms="vary",

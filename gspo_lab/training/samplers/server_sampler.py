@@ -25,6 +25,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.training.samplers.base import Sampling
 
@@ -255,7 +256,7 @@ class ServerSampler:
 
         NoReply if the server refuses the request or every try fails.
         """
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": self.server.model,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -279,7 +280,7 @@ class ServerSampler:
                 f"the server's answer does not fit {path}: {type(error).__name__} {error}"
             ) from error
 
-    async def _post(self, path: str, body: dict[str, Any], jitter: random.Random) -> Any:
+    async def _post(self, path: str, body: JsonObject, jitter: random.Random) -> Any:
         """The JSON answer to a request, after up to `tries` tries."""
         assert self._client is not None
         for attempt in range(1, self.server.tries + 1):
@@ -308,7 +309,7 @@ class ServerSampler:
                 await asyncio.sleep(wait)
         raise NoReply(f"{failure}, {self.server.tries} times")
 
-    async def _read_response(self, path: str, body: dict[str, Any]) -> tuple[httpx.Response, Any]:
+    async def _read_response(self, path: str, body: JsonObject) -> tuple[httpx.Response, Any]:
         """The response, and its JSON without the key, which a server may repeat.
 
         TimeoutError after `seconds`; NoReply if it is too long.
@@ -354,7 +355,7 @@ def _count(value: Any) -> int | None:
     )
 
 
-def _message(message: dict[str, Any]) -> Any:
+def _message(message: JsonObject) -> Any:
     """A chat answer's text, with its reasoning in <think> tags if the server separates it."""
     content = message.get("content")
     thought = message.get("reasoning_content") or message.get("reasoning")
@@ -363,7 +364,7 @@ def _message(message: dict[str, Any]) -> Any:
     return f"<think>{thought}" + ("" if content is None else f"</think>{content}")
 
 
-def _context(entry: dict[str, Any]) -> int | None:
+def _context(entry: JsonObject) -> int | None:
     """vLLM and SGLang report max_model_len, llama.cpp meta.n_ctx, others context_length."""
     meta = entry.get("meta") or {}
     lengths = (entry.get("max_model_len"), meta.get("n_ctx"), entry.get("context_length"))

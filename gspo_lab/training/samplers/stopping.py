@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.base import THINKING_MARKS
 
 _THINKING = frozenset(itertools.chain(*THINKING_MARKS))
@@ -69,11 +70,11 @@ class Stopping:
         """A cached function: stop texts -> the stopping of a model's responses."""
         return cache(partial(Stopping, tokenizer, eos_ids=eos_ids(model)))
 
-    def for_vllm(self) -> dict[str, Any]:
+    def for_vllm(self) -> JsonObject:
         """vLLM's sampling parameters that end responses in the same way and keep all their
         tokens.
         """
-        out: dict[str, Any] = {
+        out: JsonObject = {
             "ignore_eos": True,  # it is in stop_token_ids
             "stop_token_ids": sorted(self.ids),
             "detokenize": bool(self.spanning),

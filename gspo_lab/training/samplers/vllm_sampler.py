@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.models.routing import Routers
 from gspo_lab.training.samplers import NEEDS_GPU, NO_VLLM
 from gspo_lab.training.samplers import vllm_weight_sync as weight_sync
@@ -88,7 +89,7 @@ class VllmSampler:
         ]
         self._check_length(requests, limits)
         stopping = self._stopping(sampling.stop)
-        common: dict[str, Any] = {
+        common: JsonObject = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "logprobs": 0,  # of the drawn token alone

@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import gspo_lab
@@ -13,6 +12,7 @@ from gspo_lab.analysis.claims import LIBRARY, judge
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.cli.calibrate import lines
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store import DATABASE, Evidence
 from gspo_lab.report import render
 from gspo_lab.report.views.claims import claims_view
@@ -85,7 +85,7 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
         report = render([Source(opened, "toy")])
         section = claims_view(Source(opened, "toy"))
     assert section is not None
-    data: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["claims"]
+    data: JsonObject = json.loads(report.json)["studies"]["toy"]["claims"]
     assert [one["id"] for one in data["claims"]] == NAMES
     assert [one["word"] for one in data["claims"]] == [
         "supported",

@@ -15,6 +15,7 @@ from gspo_lab.analysis.claims.roles import find_roles
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import not_counted
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.reason import Reason, sentences
 from gspo_lab.recording.store import DATABASE
 from gspo_lab.study import Run
@@ -242,7 +243,7 @@ def test_unstable_runs_stand_beside_a_claim(tmp_path: Path) -> None:
     ],
 )
 def test_an_unmet_need_is_named_with_what_was_measured(
-    tmp_path: Path, claim: str, settings: dict[str, Any], arms: str, numbers: Numbers, said: str
+    tmp_path: Path, claim: str, settings: JsonObject, arms: str, numbers: Numbers, said: str
 ) -> None:
     found = result(tmp_path, numbers, claim, arms=arms, **settings)
     assert found.word == "not testable here"

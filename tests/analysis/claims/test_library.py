@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from claim_lab import Fields, evidence, gives
@@ -16,6 +15,7 @@ from claim_lab import Fields, evidence, gives
 from gspo_lab.analysis.claims import LIBRARY, Claim, library
 from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Run
 from gspo_lab.study.claim_validation import CLAIM_ROLES, claim_names
 
@@ -26,7 +26,7 @@ EXAMPLE = textwrap.dedent(EXAMPLE[: EXAMPLE.index("\nA claim needs all")])
 
 def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
     """It needs one function in the library's own words, and no other line."""
-    written: dict[str, Any] = dict(vars(library))
+    written: JsonObject = dict(vars(library))
     exec(EXAMPLE, written)
     claim: Claim = written["keeps_entropy"]
     assert (claim.id, claim.roles, claim.presupposed) == (NAME, ("grpo", "gspo"), ["3 seeds"])

@@ -21,6 +21,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Rule, Scores, decide_all
 from gspo_lab.analysis.stats.levels import fixed_sequence
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, StepRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
@@ -290,7 +291,7 @@ def other_prompts(run: Run, record: Record) -> Record:
     ],
     ids=["two arms have a verdict", "runs that are no pairs", "runs that have not finished"],
 )
-def test_nothing_else_is_ranked(tmp_path: Path, toml: str, made: dict[str, Any]) -> None:
+def test_nothing_else_is_ranked(tmp_path: Path, toml: str, made: JsonObject) -> None:
     with Evidence.open(make_lab(tmp_path, toml, **made)) as evidence:
         assert ranked(Source(evidence, "toy")) is None
 

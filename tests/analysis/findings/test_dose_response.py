@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from laboratory import added_later, declare, leave, source
@@ -14,6 +13,7 @@ from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.sweep_sentences import decided_sentences, doses
 from gspo_lab.analysis.findings.sweeps import DoseResponse, dose_response
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
@@ -94,7 +94,7 @@ def judged(database: Path) -> DoseResponse:
         return dose_response(Source(evidence, "margin"))
 
 
-def edited(database: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
+def edited(database: Path, edit: Callable[[JsonObject], object]) -> Path:
     """The database after somebody has changed study.json."""
     path = database.parent / "margin" / "study.json"
     content = json.loads(path.read_text())
@@ -154,7 +154,7 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
 
-    def add(content: dict[str, Any]) -> None:
+    def add(content: JsonObject) -> None:
         original = json.loads(json.dumps(locked_of(content)))
         for arm in ("grpo@0.0003", "gspo@0.0003"):
             del original["arms"][arm]

@@ -29,6 +29,7 @@ from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
 from gspo_lab.cli.verify import graded_again
 from gspo_lab.common.atomic_files import sums_digest, write_sums
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal, scan
 from gspo_lab.recording.records import (
     AnswerRecord,
@@ -72,7 +73,7 @@ objective = "gspo"
 {study}
 """
 
-FACTS: dict[str, Any] = {
+FACTS: JsonObject = {
     "gspo_lab": "0.1.0",
     "code": "0123abc",
     "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
@@ -87,7 +88,7 @@ FACTS: dict[str, Any] = {
     "parameters": 625024,
 }
 
-Lines = list[dict[str, Any]]
+Lines = list[JsonObject]
 
 
 class Lab:
@@ -135,7 +136,7 @@ class Lab:
         lab.home = lab.runs / "toy"
         return lab
 
-    def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
+    def edit_json(self, name: str, edit: Callable[[JsonObject], object]) -> None:
         """Change a JSON file under the study's folder by hand, as a tamperer would."""
         path = self.home / name
         content = json.loads(path.read_text())
@@ -159,7 +160,7 @@ class Lab:
 
         self.edit_journal(run, edit)
 
-    def set_of(self, run: str, kind: str, change: dict[str, Any], **where: Any) -> None:
+    def set_of(self, run: str, kind: str, change: JsonObject, **where: Any) -> None:
         """Set fields of all records of a kind whose fields are as in `where`; at least one must
         be.
         """
@@ -185,7 +186,7 @@ class Lab:
         with Evidence.open(self.runs / "lab.db") as evidence:
             return accept_mismatch(evidence, Source(evidence, "toy").declaration, reason)
 
-    def verdict(self) -> dict[str, Any]:
+    def verdict(self) -> JsonObject:
         """What is said of gspo against grpo."""
         with Evidence.open(self.runs / "lab.db") as evidence:
             found = decision(Source(evidence, "toy")).verdicts["gspo"]
@@ -246,7 +247,7 @@ def history(run: Run) -> list[Record]:
         who = "both" if step == 0 else run.arm
         for minibatch in range(2):
             moved = 0.25 * minibatch
-            would_clip: dict[str, Any] = {
+            would_clip: JsonObject = {
                 f"would_clip_fraction_tokens_{rule}": moved / 2 for rule in ("grpo", "gspo")
             }
             records.append(
@@ -344,7 +345,7 @@ def gradable(run: Run) -> list[Record]:
     out: list[Record] = []
     for record in history(run):
         if isinstance(record, UpdateRecord):
-            others: dict[str, Any] = {f"would_clip_fraction_tokens_{OTHER[run.arm]}": 0.0}
+            others: JsonObject = {f"would_clip_fraction_tokens_{OTHER[run.arm]}": 0.0}
             record = replace(record, **others)
         if not isinstance(record, AnswerRecord) or record.bench != "sums":
             out.append(record)
@@ -452,7 +453,7 @@ def failed(found: Certificate) -> set[str]:
     return {name for name, states in found.states().items() if states[Match.UNDECLARED]}
 
 
-def where(items: Lines, kind: str, **fields: Any) -> Iterator[dict[str, Any]]:
+def where(items: Lines, kind: str, **fields: Any) -> Iterator[JsonObject]:
     """The records of a kind whose fields are these; at least one is."""
     found = [
         one
@@ -464,7 +465,7 @@ def where(items: Lines, kind: str, **fields: Any) -> Iterator[dict[str, Any]]:
 
 
 def changed(
-    kind: str, change: Callable[[dict[str, Any]], Any], **fields: Any
+    kind: str, change: Callable[[JsonObject], Any], **fields: Any
 ) -> Callable[[Lines], None]:
     """An edit: `change` each record of a kind with these fields, in place."""
 

@@ -18,6 +18,7 @@ from gspo_lab.analysis.matching import Check, Match
 from gspo_lab.analysis.matching.certificate import grouped
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Run, digest
@@ -108,11 +109,11 @@ def _flip_bit(digits: str) -> str:
     return digits[:-1] + format(int(digits[-1], 16) ^ 1, "x")
 
 
-def _rate(content: dict[str, Any]) -> None:
+def _rate(content: JsonObject) -> None:
     content["settings"]["update"]["learning_rate"] = 3e-4
 
 
-def _temperature(content: dict[str, Any]) -> None:
+def _temperature(content: JsonObject) -> None:
     content["settings"]["bench"][0]["temperature"] = 0.5
 
 
@@ -262,7 +263,7 @@ def test_the_same_change_on_both_sides_of_a_pair_is_no_difference(lab: Lab) -> N
 
 
 def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(lab: Lab) -> None:
-    def edit(study: dict[str, Any]) -> None:
+    def edit(study: JsonObject) -> None:
         study["arms"]["gspo"]["declared"].append("update.learning_rate")
         study["digest"] = digest({key: study[key] for key in LOCKED if key in study})
 
@@ -401,7 +402,7 @@ def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
     ],
 )
 def test_declared_sampling_excuses_the_first_rollout_alone(
-    tmp_path: Path, how: dict[str, Any], excuse: str
+    tmp_path: Path, how: JsonObject, excuse: str
 ) -> None:
     lab = Lab(tmp_path, **how)
     lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o"}, step=0)
@@ -479,7 +480,7 @@ def in_pieces(run: Run) -> list[Record]:
         )
         nothing = dict.fromkeys(unknown)
         counts = {"responses": 2 * groups, "tokens_trained_total": trained, "updates_total": done}
-        pieces: dict[str, Any] = {
+        pieces: JsonObject = {
             **nothing,
             **measured,
             **counts,
@@ -594,7 +595,7 @@ def test_a_loss_that_clips_by_covariance_may_clip_before_any_update(tmp_path: Pa
 
 def unclipped(run: Run) -> list[Record]:
     """The arm `gspo` with a loss that clips nothing."""
-    bare: dict[str, Any] = {"clipped_tokens": None, "clip_fraction_tokens": None}
+    bare: JsonObject = {"clipped_tokens": None, "clip_fraction_tokens": None}
     without = run.arm == "gspo"
     return [
         replace(one, **bare) if without and isinstance(one, UpdateRecord) else one

@@ -26,6 +26,7 @@ from matched_lab import (
 )
 
 from gspo_lab.analysis.matching import Match
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
 from gspo_lab.recording.store.ingest import rebuild
@@ -55,9 +56,7 @@ def lab(whole: Path, tmp_path: Path) -> SealedLab:
     return SealedLab.copied(whole, tmp_path)
 
 
-def study(
-    edit: Callable[[dict[str, Any]], Any], *, lock: bool = True, keep: bool = False
-) -> Tampering:
+def study(edit: Callable[[JsonObject], Any], *, lock: bool = True, keep: bool = False) -> Tampering:
     """study.json edited; with `lock` its digest made anew, with `keep` what it was before left
     among its versions.
     """
@@ -79,7 +78,7 @@ def study(
     return tamper
 
 
-def spec(runs: Sequence[str], edit: Callable[[dict[str, Any]], Any]) -> Tampering:
+def spec(runs: Sequence[str], edit: Callable[[JsonObject], Any]) -> Tampering:
     """run.json edited."""
 
     def tamper(lab: SealedLab) -> None:
@@ -92,15 +91,15 @@ def spec(runs: Sequence[str], edit: Callable[[dict[str, Any]], Any]) -> Tamperin
     return tamper
 
 
-def rate(content: dict[str, Any]) -> None:
+def rate(content: JsonObject) -> None:
     content["settings"]["update"]["learning_rate"] = 3e-4
 
 
-def margin(content: dict[str, Any]) -> None:
+def margin(content: JsonObject) -> None:
     content["verdict"]["margin"] = 0.5
 
 
-def in_database(edit: Callable[[dict[str, Any]], Any], *, lock: bool) -> Tampering:
+def in_database(edit: Callable[[JsonObject], Any], *, lock: bool) -> Tampering:
     def tamper(lab: SealedLab) -> None:
         content = json.loads((lab.home / "study.json").read_text())
         edit(content)

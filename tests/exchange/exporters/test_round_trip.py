@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import gspo_lab
@@ -14,6 +13,7 @@ from synthetic_lab import make_lab
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.exporters import RunRows, read_run_rows
 from gspo_lab.recording.records import Record, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -60,7 +60,7 @@ def numbers(database: Path, study: str) -> Numbers:
         }
 
 
-def decided(database: Path, study: str) -> dict[str, Any]:
+def decided(database: Path, study: str) -> JsonObject:
     with Evidence.open(database) as evidence:
         verdicts = decision(Source(evidence, study)).verdicts
         return {arm: (one.paired.estimate, one.paired.differences) for arm, one in verdicts.items()}

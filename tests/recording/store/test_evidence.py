@@ -5,12 +5,12 @@ import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from run_folders import Lab, answers, step_records
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.recording.store.answers import read_scores
@@ -257,7 +257,7 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     counted = [(0.1, 100, 0.5, 10), (0.4, 300, None, 90), (None, 600, 0.2, 20)]
     for minibatch, (share, tokens, of_active, active) in enumerate(counted):
-        clipped: dict[str, Any] = {
+        clipped: JsonObject = {
             "clip_fraction_tokens": share,
             "clip_fraction_active_tokens": of_active,
             "loss": float(minibatch),

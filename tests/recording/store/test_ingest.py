@@ -7,13 +7,13 @@ import shutil
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from run_folders import Lab, answers, step_records
 from synthetic_lab import make_lab
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict
 from gspo_lab.recording.store import Evidence, ingest, rebuild
@@ -36,7 +36,7 @@ def states(lab: Lab) -> dict[str, str]:
 def test_every_field_of_every_record_comes_back(lab: Lab) -> None:
     written = {}
     for record in (StepRecord, UpdateRecord, AnswerRecord, RunStatus):
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         for number, entry in enumerate(fields(record)):
             column = RECORD_TABLES[record.table].column(entry.name)
             values[entry.name] = {

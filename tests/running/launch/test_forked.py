@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from waiting import alive, parent_of, until
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.records import is_time
 from gspo_lab.recording.runfolder import RunFolder
@@ -110,7 +110,7 @@ def started(folder: RunFolder) -> int:
     )
 
 
-def without_times(folder: RunFolder) -> list[dict[str, Any]]:
+def without_times(folder: RunFolder) -> list[JsonObject]:
     """What a run recorded, but for times and the journal's own chain."""
     records = folder.records("step", "update", "answer")
     return [

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from waiting import until
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch import remote_workers, slurm
@@ -135,7 +135,7 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(
     ],
 )
 def test_a_job_that_has_gone(
-    tmp_path: Path, cancelled: bool, noted: dict[str, Any], order: str, code: int
+    tmp_path: Path, cancelled: bool, noted: JsonObject, order: str, code: int
 ) -> None:
     launch = asked(tmp_path)
     gone = Silent(KeeperStatus(None, "the queue", cancelled))

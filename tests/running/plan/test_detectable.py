@@ -11,6 +11,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
 from gspo_lab.analysis.stats.moderated import VarianceRule
 from gspo_lab.analysis.stats.power import detection_chance
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, Record
 from gspo_lab.running.plan.detectable_effect import TIMES, Detectable, detectable
 from gspo_lab.study import Run, Study, load_study
@@ -108,7 +109,7 @@ def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path)
 
 def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     toml = TWO_ARMS + '[arm.other]\nobjective = "grpo"\nupdate.learning_rate = 3e-5\n'
-    hows: list[dict[str, Any]] = [
+    hows: list[JsonObject] = [
         {"arms": ["grpo", "gspo"]},
         {},
         {"overrides": ["verdict.looks=[5, 8]"]},

@@ -5,7 +5,6 @@ refused.
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model
 from calling import gspo_lab
 
 from gspo_lab.common.atomic_files import SEAL, SEALED
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.tasks.evaluation.evaluated_models import model_subject
 from gspo_lab.tasks.evaluation.evaluation_run import evaluate_subject
@@ -265,7 +265,7 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
 
 def test_a_name_tells_evaluations_apart(here: Path, problems: Path) -> None:
     options = {"problems": "problems.jsonl"}
-    wishes: list[dict[str, Any]] = [
+    wishes: list[JsonObject] = [
         {},
         {"samples": 2},
         {"temperature": 0.5},

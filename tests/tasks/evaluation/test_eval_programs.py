@@ -5,7 +5,6 @@ isolation does.
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,6 +14,7 @@ from calling import gspo_lab
 from gspo_lab.analysis.stats.passk import estimate_rating
 from gspo_lab.cli.evaluate import rated
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
 from gspo_lab.running.plan.preflight import blocker
@@ -49,7 +49,7 @@ def asking(here: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     each.
     """
     monkeypatch.setenv("GSPO_LAB_CACHE", str(here / "cache"))
-    common: dict[str, Any] = {
+    common: JsonObject = {
         "contest_id": "1",
         "time_limit": 2.0,
         "memory_limit": 256.0,

@@ -17,6 +17,7 @@ from asking import ANSWERS, BENCH, done, kept, rows, stopped_after
 from calling import gspo_lab
 from tiny_server import MODEL, TinyServer, free_port, serving
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import UNSEEN
 
 
@@ -275,7 +276,7 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
     with serving() as server:
         own = server.rollout
 
-        def seeded_alike(prompt: str, body: dict[str, Any]) -> Any:
+        def seeded_alike(prompt: str, body: JsonObject) -> Any:
             return own(prompt, {**body, "seed": 7})
 
         monkeypatch.setattr(server, "rollout", seeded_alike)

@@ -1,7 +1,6 @@
 """`eval --published`: a score beside a published number; `--bench` with a study's benchmark."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from asking import declared_runs, done, save_model, write_task
@@ -10,6 +9,7 @@ from calling import gspo_lab
 from gspo_lab.analysis.stats.passk import checkpoint_score
 from gspo_lab.cli.published_score import PublishedNumber, sentence
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 
 STUDY = """\
@@ -54,7 +54,7 @@ def test_a_difference_needs_enough_answers_on_both_sides(
     assert sentence(comparison).startswith(side)
 
 
-def compared(right: int, problems: int, published: PublishedNumber) -> dict[str, Any]:
+def compared(right: int, problems: int, published: PublishedNumber) -> JsonObject:
     bench = bench_of("addition", {"held_out": problems}, Path(), BenchmarkOverrides())
     score = checkpoint_score([place < right for place in range(problems)], [1])
     row = {"score": score.mean, "low": score.item_low, "high": score.item_high}

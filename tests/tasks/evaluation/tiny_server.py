@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.samplers.base import Request, Rollout, Sampling
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
@@ -42,7 +43,7 @@ class TinyServer(ThreadingHTTPServer):
         self.refuse: str | None = None
         self.answers_as: str | None = MODEL
         self.error = "not this time"
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[JsonObject] = []
         self.times: list[float] = []
         self.waiting = self.most_waiting = 0
         self.counting = threading.Lock()
@@ -55,7 +56,7 @@ class TinyServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
-    def rollout(self, prompt: str, body: dict[str, Any]) -> Rollout:
+    def rollout(self, prompt: str, body: JsonObject) -> Rollout:
         sampling = Sampling(
             body["temperature"], body["top_p"], body["max_tokens"], tuple(body.get("stop", ()))
         )
@@ -117,7 +118,7 @@ class Answering(BaseHTTPRequestHandler):
         else:
             self._answer(body, fault)
 
-    def _answer(self, body: dict[str, Any], fault: Any) -> None:
+    def _answer(self, body: JsonObject, fault: Any) -> None:
         if fault == "wait":
             with self.server.counting:
                 self.server.waiting += 1
@@ -144,11 +145,9 @@ class Answering(BaseHTTPRequestHandler):
         else:
             self._say(200, self._completion(prompt, body, chat, fault))
 
-    def _completion(
-        self, prompt: str, body: dict[str, Any], chat: bool, fault: Any
-    ) -> dict[str, Any]:
+    def _completion(self, prompt: str, body: JsonObject, chat: bool, fault: Any) -> JsonObject:
         rollout = self.server.rollout(prompt, body)
-        message: dict[str, Any] = {"role": "assistant", "content": rollout.text}
+        message: JsonObject = {"role": "assistant", "content": rollout.text}
         if fault == "think":
             message["reasoning_content"] = "hm"
         ended = "abort" if fault == "abort" else "length" if rollout.truncated else "stop"

@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.engines.native.experience import Experience, pad_rollouts
 from gspo_lab.training.engines.native.optimizer_update import MinibatchRows, Updater
@@ -181,7 +182,7 @@ def batch() -> Experience:
     return experience
 
 
-def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
+def update(name: str, rank: int, dtype: Any) -> JsonObject:
     settings = UpdateTable(lora_rank=rank, dtype=dtype, microbatch_tokens=30)
     objective = Objective(importance_sampling_level="sequence", kl_coef=0.1)
     shape = PUBLISHED[name]

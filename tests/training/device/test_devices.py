@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.engines.native.lm_head import _Blocks
 from gspo_lab.training.samplers.transformers_sampler import sample_by_argmax
 
@@ -99,7 +99,7 @@ def test_losses_are_the_cpus_and_runs_are_resumed_and_evaluated(
     assert "\n" not in half
 
 
-def update(libraries: Path, *args: str) -> dict[str, Any]:
+def update(libraries: Path, *args: str) -> JsonObject:
     command = [
         sys.executable,
         str(HERE / "cuda_shapes.py"),

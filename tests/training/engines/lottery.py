@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from small_models import small_start
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import (
     AnswerRecord,
     Record,
@@ -139,7 +140,7 @@ def train(
     return memory
 
 
-def recorded(*memories: Memory) -> list[dict[str, Any]]:
+def recorded(*memories: Memory) -> list[JsonObject]:
     """What was recorded, but for states and times."""
     records = [
         record for memory in memories for record in memory.records if record.kind != "status"

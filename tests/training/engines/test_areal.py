@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lottery import MakeRun
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.engines.areal import SAVING, ArealEngine, checkpoints
 from gspo_lab.training.engines.check import check_engine, check_ready
 from gspo_lab.training.engines.external.attempt import for_plugin
@@ -150,7 +150,7 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
     assert (message({})["entropy"], message({})["seconds_update"]) == (None, None)
 
 
-def sampled(folder: Path) -> list[dict[str, Any]]:
+def sampled(folder: Path) -> list[JsonObject]:
     """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12
     tokens: 11 to 17 with their prompts, so that no two fit into 17. Without a GPU AReaL lets rows
     that are packed together see each other.

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gspo_lab.common.errors import Crashed, LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.training.engines.child import Child
 from gspo_lab.training.engines.external.attempt import WORKER
@@ -28,9 +28,7 @@ def child(program: str) -> Child:
 def test_lines_become_records_and_other_words_go_to_the_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    would_clip: dict[str, Any] = {
-        "would_clip_fraction_tokens_gspo": 0.25
-    }  # a column of a ratio rule
+    would_clip: JsonObject = {"would_clip_fraction_tokens_gspo": 0.25}  # a column of a ratio rule
     program = (
         f"import sys; print('loading'); print('{UPDATE}'); print('slow', file=sys.stderr);"
         f" print('{STEP}')"

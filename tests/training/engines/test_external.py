@@ -4,13 +4,14 @@ answers ready.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lottery import MakeRun, Memory
 
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.recording.records import StepRecord
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run, Settings
@@ -80,7 +81,7 @@ class Copies(ExternalEngine):
     def model_after(self, home: Path, run: Run, step: int) -> Path:
         return home / "saved" / str(step)
 
-    def step_of(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    def step_of(self, data: JsonMapping) -> JsonMapping:
         return {"seconds_step": 1.0}
 
 

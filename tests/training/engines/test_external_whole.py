@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import gspo_lab
@@ -19,6 +18,7 @@ from child_processes import lab, processes_of
 from waiting import until
 
 from gspo_lab.common.atomic_files import lock_holder
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.training.engines.virtualenvs import home_of
 
@@ -125,7 +125,7 @@ mini-batch, replay.
 
 
 @pytest.mark.parametrize("settings", [pytest.param(VERL, marks=needs("verl"))])
-def test_verl_reads_what_it_would_be_given(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_verl_reads_what_it_would_be_given(settings: JsonObject, tmp_path: Path) -> None:
     (tmp_path / "arms.toml").write_text(STUDY.format(**settings))
     overrides = []
     for place, (options, changes, _) in enumerate(GIVEN):
@@ -155,7 +155,7 @@ def test_verl_reads_what_it_would_be_given(settings: dict[str, Any], tmp_path: P
     ],
 )
 def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(
-    settings: dict[str, Any], tmp_path: Path
+    settings: JsonObject, tmp_path: Path
 ) -> None:
     (tmp_path / "arms.toml").write_text(STUDY.format(**settings))
     grpo, gspo = runs = [RunFolder(tmp_path / "runs/arms" / arm / "s0") for arm in ("grpo", "gspo")]

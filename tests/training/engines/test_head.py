@@ -9,6 +9,7 @@ import torch
 from lottery import gemma
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.engines.native import lm_head
 from gspo_lab.training.engines.native.lm_head import token_logprobs
 from gspo_lab.training.engines.native.trainable_model import accumulate_tied_gradient
@@ -21,14 +22,14 @@ WEIGHTS = torch.arange(1, 13).view(3, 4)
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
 
 
-def batch(model: Any) -> tuple[dict[str, Any], torch.Tensor]:
+def batch(model: Any) -> tuple[JsonObject, torch.Tensor]:
     generator = torch.Generator().manual_seed(2)
     ids = torch.randint(0, model.config.vocab_size, (3, 9), generator=generator)
     return {"input_ids": ids[:, :-1]}, ids[:, -4:]
 
 
 def whole(
-    model: Any, inputs: dict[str, Any], target_BT: torch.Tensor
+    model: Any, inputs: JsonObject, target_BT: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The plain way: all logits at once."""
     logp_BTV = (model(**inputs).logits[:, -4:].float() / TEMPERATURE).log_softmax(-1)
@@ -36,7 +37,7 @@ def whole(
     return logp_BTV.gather(2, target_BT[..., None])[..., 0] * MASK, entropy_BT.detach() * MASK
 
 
-def logit_gradient(model: Any, inputs: dict[str, Any], target_BT: torch.Tensor) -> torch.Tensor:
+def logit_gradient(model: Any, inputs: JsonObject, target_BT: torch.Tensor) -> torch.Tensor:
     """The norm of each target's gradient by its scaled logits, as autograd has it."""
     logits_BTV = (model(**inputs).logits[:, -4:].float() / TEMPERATURE).detach().requires_grad_()
     logp_BTV = logits_BTV.log_softmax(-1)

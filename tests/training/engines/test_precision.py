@@ -3,7 +3,6 @@ bits.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from lottery import MakeRun, Trained, gemma, train
 from torch import Tensor
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.engines.native import trainable_model as trained_module
 from gspo_lab.training.engines.native.lm_head import token_logprobs
@@ -189,7 +189,7 @@ def test_heads_in_float32_on_both_sides_lower_the_mismatch(trained: Trained) -> 
 
 
 def test_a_head_that_is_rewritten_is_refused() -> None:
-    policy: dict[str, Any] = {"temperature": 1.0, "dtype": "bfloat16", "microbatch_tokens": 8}
+    policy: JsonObject = {"temperature": 1.0, "dtype": "bfloat16", "microbatch_tokens": 8}
     with pytest.raises(
         LabError, match=r"update\.float32_head: a gemma2 changes its logits behind its head"
     ):

@@ -14,6 +14,7 @@ from lottery import MakeRun, components, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
@@ -23,7 +24,7 @@ from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, 
 from gspo_lab.training.models.load import load_model, weights_digest
 from gspo_lab.training.models.lora import adapters_off, is_adapted, merged_state, plain_state
 
-SMALL: dict[str, Any] = {
+SMALL: JsonObject = {
     "vocab_size": VOCABULARY,
     "pad_token_id": PAD_ID,
     "bos_token_id": None,
@@ -35,7 +36,7 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
 }
-FAMILIES: dict[str, dict[str, Any]] = {
+FAMILIES: dict[str, JsonObject] = {
     "Qwen3": {"head_dim": 8, "tie_word_embeddings": True},
     "Llama": {"tie_word_embeddings": False},
     "Qwen3Moe": {

@@ -8,17 +8,18 @@ import pytest
 import torch
 import transformers as tf
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.engines.native.experience import Experience, microbatches, pad_rollouts
 from gspo_lab.training.engines.native.policy import Policy, can_share, share_prompts
 from gspo_lab.training.models.lora import add_adapters
 from gspo_lab.training.samplers.base import Request, Rollout
 
-FAMILIES: dict[str, dict[str, Any]] = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
+FAMILIES: dict[str, JsonObject] = {"Llama": {}, "Qwen2": {}, "Qwen3": {"head_dim": 8}}
 
 
 def model_of(family: str, **options: Any) -> Any:
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
+    sizes: JsonObject = {
         "hidden_size": 32,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
@@ -54,8 +55,8 @@ def experience() -> Experience:
     return pad_rollouts(rollouts, 0, torch.device("cpu"))
 
 
-EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 16}
-MIXTURES: dict[str, dict[str, Any]] = {
+EXPERTS: JsonObject = {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 16}
+MIXTURES: dict[str, JsonObject] = {
     "Qwen2Moe": {
         **EXPERTS,
         "moe_intermediate_size": 16,

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lottery import MakeRun
@@ -14,6 +13,7 @@ from waiting import until
 
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.paths import RUN
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.records import is_time
 from gspo_lab.recording.runfolder import RunFolder
@@ -53,7 +53,7 @@ def finished(run: Run, folder: Path) -> RunFolder:
     return RunFolder(folder)
 
 
-def without_times(folder: RunFolder, *kinds: str) -> list[dict[str, Any]]:
+def without_times(folder: RunFolder, *kinds: str) -> list[JsonObject]:
     """What a run recorded, but for times and the journal's own chain."""
     records = folder.records(*(kinds or ("step", "update", "answer")))
     return [

@@ -12,6 +12,7 @@ import torch
 from lottery import MakeRun
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
 from gspo_lab.tasks import build_task
@@ -51,7 +52,7 @@ def run(make_run: MakeRun) -> Run:
     return make_run("gspo", *changes)
 
 
-def answers(step: int) -> list[dict[str, Any]]:
+def answers(step: int) -> list[JsonObject]:
     """In the order in which they were finished, which is not that in which they were asked."""
     return [
         {
@@ -72,7 +73,7 @@ def answers(step: int) -> list[dict[str, Any]]:
     ]
 
 
-def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
+def updates(step: int, world: int = 1) -> list[JsonObject]:
     return [
         {
             "kind": "update",
@@ -97,7 +98,7 @@ def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
         if record["place"] < len(ids) and record["sample"] < group
     ]
     rows = [{**record, "problem": ids[record["place"]]} for record in bench_answers]
-    inputs: dict[str, Any] = {"answers": rows, "updates": updates(step), "world": 1} | changes
+    inputs: JsonObject = {"answers": rows, "updates": updates(step), "world": 1} | changes
     output = VerlEngine().step_of(LINE)
     return step_records(
         "verl",
@@ -182,7 +183,7 @@ def test_a_resumed_run_counts_on(run: Run) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_no_step(run: Run, changes: dict[str, Any], why: str) -> None:
+def test_what_is_missing_is_no_step(run: Run, changes: JsonObject, why: str) -> None:
     with pytest.raises(LabError, match=why):
         made(run, 0, RunTotals(), **changes)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers as tf
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Settings, load_study
 from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.lora import add_adapters
@@ -24,7 +25,7 @@ from gspo_lab.training.models.shapes import (
     shape_of,
 )
 
-BASE: dict[str, Any] = {
+BASE: JsonObject = {
     "vocab_size": 512,
     "pad_token_id": 0,
     "eos_token_id": 1,
@@ -34,15 +35,15 @@ BASE: dict[str, Any] = {
     "intermediate_size": 768,
     "max_position_embeddings": 2048,
 }
-ROUTED: dict[str, Any] = {"moe_intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4}
-FAMILIES: dict[str, dict[str, Any]] = {
+ROUTED: JsonObject = {"moe_intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4}
+FAMILIES: dict[str, JsonObject] = {
     "Qwen3": {"head_dim": 32, "tie_word_embeddings": True},
     "Llama": {},
     "Qwen3Moe": {"head_dim": 32, "norm_topk_prob": True, **ROUTED},
     "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 4},
     "Mixtral": {"intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
 }
-PARTLY: dict[str, dict[str, Any]] = {
+PARTLY: dict[str, JsonObject] = {
     "Qwen3Moe": {**FAMILIES["Qwen3Moe"], "mlp_only_layers": [0, 1, 3]},
     "Qwen2Moe": {**ROUTED, "shared_expert_intermediate_size": 768, "decoder_sparse_step": 2},
     "DeepseekV3": {
@@ -121,7 +122,7 @@ def test_dense_layers_and_shared_experts_of_a_mixture_are_counted(family: str) -
 def test_routes_that_replay_keeps_are_a_part_of_their_own(tmp_path: Path) -> None:
     """32 prompts x 8 responses x 1,200 positions x 48 layers x 8 experts x 2 bytes."""
     mixture = PUBLISHED["Qwen/Qwen3-30B-A3B"]
-    tokens: dict[str, Any] = {"prompt_tokens": 200, "response_tokens": 1000}
+    tokens: JsonObject = {"prompt_tokens": 200, "response_tokens": 1000}
     once = 256 * 1200 * 48 * 8 * 2
     for replay, copies in (("none", 1), ("old-policy", 1), ("rollout", 3)):
         chosen = settings(tmp_path, f"routing_replay={replay}")

@@ -10,13 +10,14 @@ import transformers as tf
 from calling import gspo_lab
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.models import upcycle as upcycling
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.training.models.load import load_model
 from gspo_lab.training.models.routing import Routers
 from gspo_lab.training.models.upcycle import Upcycling, upcycle
 
-SIZES: dict[str, Any] = {
+SIZES: JsonObject = {
     "vocab_size": VOCABULARY,
     "pad_token_id": PAD_ID,
     "eos_token_id": EOS_ID,
@@ -52,7 +53,7 @@ def dense(folder: Path, family: str, **options: Any) -> str:
     ],
 )
 def test_without_noise_the_mixture_is_the_dense_model(
-    tmp_path: Path, dense_family: str, extra: dict[str, Any], family: str, layers: tuple[int, ...]
+    tmp_path: Path, dense_family: str, extra: JsonObject, family: str, layers: tuple[int, ...]
 ) -> None:
     source = dense(tmp_path / "dense", dense_family, **extra)
     settings = Upcycling(experts=3, top_k=2, layers=layers, noise=0.0, family=family)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers as tf
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.models.routing import Routers
 
 VOCABULARY = 24
@@ -18,7 +19,7 @@ LAYERS = 2
 ROWS = 4
 POSITIONS = 7
 
-SMALL: dict[str, Any] = {
+SMALL: JsonObject = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "intermediate_size": 16,
@@ -32,7 +33,7 @@ SMALL: dict[str, Any] = {
     "pad_token_id": 0,
     "use_cache": False,
 }
-_GROUPED: dict[str, Any] = {
+_GROUPED: JsonObject = {
     "n_routed_experts": EXPERTS,
     "n_shared_experts": 1,
     "n_group": 4,
@@ -40,7 +41,7 @@ _GROUPED: dict[str, Any] = {
     "first_k_dense_replace": 0,
     "routed_scaling_factor": 2.5,
 }
-_LATENT: dict[str, Any] = {
+_LATENT: JsonObject = {
     "head_dim": 8,
     "q_lora_rank": 8,
     "kv_lora_rank": 8,
@@ -49,7 +50,7 @@ _LATENT: dict[str, Any] = {
     "v_head_dim": 16,
 }
 
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+MODELS: dict[str, tuple[str, JsonObject]] = {
     "qwen3_moe": ("Qwen3Moe", {"num_experts": EXPERTS, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {"num_experts": EXPERTS, "norm_topk_prob": False}),
     "qwen2_moe": (

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import Batch, Recorder, Surrogate, surrogate
 from gspo_lab.training.objectives.losses import Common, Loss, Metrics
 from gspo_lab.training.objectives.recorder import Bands
@@ -27,7 +28,7 @@ def numbers(
     bands: Bands,
     metrics: Metrics | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> JsonObject:
     """What is recorded of a mini-batch, with what its objective tells or with these `metrics`."""
     batch = Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum()))
     tensors = {"log_ratio_BT": l_BT, "mask_BT": mask_BT, "adv_BT": adv_BT}

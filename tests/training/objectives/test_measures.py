@@ -9,6 +9,7 @@ import torch
 from measuring import numbers
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import PRESETS, Batch, response_detail, surrogate
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.losses import Common
@@ -30,7 +31,7 @@ BANDS = {"grpo": (0.2, 0.27), "gspo": (0.2, 0.3)}
 ALL = torch.ones(3, dtype=torch.bool)
 
 
-def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> dict[str, Any]:
+def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> JsonObject:
     settings = PRESETS["grpo"].replace(importance_sampling_level=level, **changes)
     return numbers(L, MASK, ADV, evaluated_B, settings, BANDS)
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import PRESETS, Batch, Objective, prepared, surrogate
 from gspo_lab.training.objectives.losses import LOSSES, Common, loss_of
 from gspo_lab.training.objectives.losses.clipping import Bapo
@@ -37,7 +38,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + EXP(-x))
 
 
-PENCIL: list[tuple[str, dict[str, Any], float]] = [
+PENCIL: list[tuple[str, JsonObject, float]] = [
     # The mean of response 0's terms, less response 1's, over 2 responses; ranges are 0.2 unless
     # said. DCPO at old probability 1: r between (1 + sqrt(1 - 0.8)) / 2 = 0.7236 and (1 + sqrt(1 +
     # 0.8)) / 2 = 1.1708.
@@ -71,7 +72,7 @@ PENCIL: list[tuple[str, dict[str, Any], float]] = [
 
 
 @pytest.mark.parametrize(("loss", "inputs", "objective"), PENCIL)
-def test_pencil(loss: str, inputs: dict[str, Any], objective: float) -> None:
+def test_pencil(loss: str, inputs: JsonObject, objective: float) -> None:
     settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2).replace(**inputs)
     out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
     assert float(out.loss) == pytest.approx(-objective / 2, abs=1e-12)
@@ -328,7 +329,7 @@ def test_padding_extremes_and_parts(preset: str) -> None:
         assert far_out.loss.isfinite()
 
 
-def measured(settings: Common) -> dict[str, Any]:
+def measured(settings: Common) -> JsonObject:
     batch = batch_of(MASK, [1.0, -1.0])
     everyone = torch.ones(2, dtype=torch.bool)
     return numbers(LOGP, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)})

@@ -13,6 +13,7 @@ import torch
 from cases import HORIZON, Case, Result, entropy_of, imported, peer
 from torch import Tensor
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import Objective
 
 # ---------------------------------------------------------------------------------------------------------------- TRL  # noqa: E501
@@ -56,7 +57,7 @@ def trl() -> Callable[..., Result]:
         of the whole accumulation window (dapo), the case's own by default; `sampler_ratio` what it
         makes of vLLM's log-probs: [B, T] or, where it is of a sequence, [B, 1]."""
         leaf = case.logp_BT.clone().requires_grad_()
-        metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
+        metrics: JsonObject = {"train": defaultdict(list), "eval": defaultdict(list)}
         stand_in = SimpleNamespace(
             _get_per_token_logps_and_entropies=lambda *args, **kwargs: (
                 leaf,

@@ -30,6 +30,7 @@ from cases import (
 )
 from torch import Tensor
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import (
     Objective,
     advantages,
@@ -346,7 +347,7 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     assert torch.allclose(mine, peer, rtol=1e-6)
     assert int((mine != mask_BT).sum()) > 0
     assert bool((mine[data.mask_BT] == 0).any()) is (correction != "tis")
-    correction_of: dict[str, Any] = {
+    correction_of: JsonObject = {
         "mismatch_correction": correction,
         "mismatch_low": low,
         "mismatch_high": high,

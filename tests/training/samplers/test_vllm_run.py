@@ -10,11 +10,11 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import is_time
 
@@ -95,14 +95,14 @@ def start(study: Path, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+def records(folder: Path, kind: str) -> list[JsonObject]:
     path = folder / "journal.jsonl"
     return (
         [record for record in scan(path).items if record["kind"] == kind] if path.exists() else []
     )
 
 
-def without_times(folder: Path) -> list[dict[str, Any]]:
+def without_times(folder: Path) -> list[JsonObject]:
     lines = scan(folder / "journal.jsonl").items
     return [
         {key: v for key, v in line.items() if not is_time(key)}

@@ -6,12 +6,12 @@ import getpass
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.atomic_files import read_json
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
 from gspo_lab.training.engines.base import Capabilities
@@ -156,7 +156,7 @@ class ArealEngine(ExternalEngine):
         """The folder that AReaL saves: it counts steps from 0, and here all are of one epoch."""
         return checkpoints(home, run) / "default" / f"epoch0epochstep{step - 1}globalstep{step - 1}"
 
-    def step_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def step_of(self, data: JsonMapping) -> JsonObject:
         """`data` is what AReaL commits of a step."""
         seconds = {name: data.get(f"timeperf/{name}") for name in PARTS}
         return {
@@ -173,7 +173,7 @@ def checkpoints(home: Path, run: Run) -> Path:
     return home / FILES / "checkpoints" / getpass.getuser() / run.study / f"{run.arm}-s{run.seed}"
 
 
-def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) -> dict[str, Any]:
+def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) -> JsonObject:
     """AReaL's YAML as a dictionary."""
     attempt = prepared.attempt
     model = prepared.model
@@ -289,7 +289,7 @@ def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) 
     }
 
 
-def _place(on_gpu: bool) -> dict[str, Any]:
+def _place(on_gpu: bool) -> JsonObject:
     return {
         "cpu": CPU,
         "gpu": int(on_gpu),

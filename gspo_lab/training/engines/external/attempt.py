@@ -23,9 +23,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.atomic_files import read_json, write_json
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study import Run
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import Problem, Task, build_task
@@ -67,13 +67,13 @@ class Prompt:
     max_tokens: int
     stop: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """What `of` reads back."""
         problem = {name: getattr(self.problem, name) for name in ("id", "prompt", "reference")}
         return asdict(self) | {"problem": problem, "stop": list(self.stop)}
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> "Prompt":
+    def of(data: JsonMapping) -> "Prompt":
         """What `to_json` made of it, as the program hands it back."""
         fields = {name: data[name] for name in Prompt.__dataclass_fields__}
         return Prompt(
@@ -194,7 +194,7 @@ class PreparedAttempt:
     """The longest limit."""
     task: Task
     bench_tasks: Mapping[str, Task]
-    facts: dict[str, Any]
+    facts: JsonObject
 
 
 def for_plugin(attempt: Path) -> dict[str, str]:

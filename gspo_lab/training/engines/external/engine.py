@@ -10,11 +10,12 @@ subclass of `ExternalEngine`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import look_up, nearest
 from gspo_lab.study import Run, Settings
 from gspo_lab.training.engines.base import Capabilities, Sink, Stop
@@ -90,7 +91,7 @@ class ExternalEngine(ABC):
         after all at which a benchmark is due where the program does not evaluate."""
 
     @abstractmethod
-    def step_of(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    def step_of(self, data: JsonMapping) -> JsonMapping:
         """What the program's log says of a rollout batch, by columns of steps; `seconds_step` is
         always among them.
         """

@@ -7,11 +7,12 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import (
     REDUCTIONS,
     AnswerRecord,
@@ -89,7 +90,7 @@ MEASURED = dict.fromkeys(
 """Columns of updates that `write_update` fills from what a loss was given."""
 
 
-def bench_records(step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
+def bench_records(step: int, answers: Sequence[JsonMapping]) -> list[AnswerRecord]:
     """The benchmarks' answers after `step` steps."""
     rows = [row for row in answers if row["bench"] != "rollout" and row["step"] == step]
     return [
@@ -103,9 +104,9 @@ def step_records(
     world: int,
     run: Run,
     number: int,
-    report: Mapping[str, Any],
-    answers: Sequence[Mapping[str, Any]],
-    updates: Sequence[Mapping[str, Any]],
+    report: JsonMapping,
+    answers: Sequence[JsonMapping],
+    updates: Sequence[JsonMapping],
     totals: RunTotals,
     stream: "PromptStream",
 ) -> list[Record]:
@@ -172,13 +173,13 @@ def step_records(
     return [*map(_update, own_updates), step, *map(_answer, kept_rows)]
 
 
-def _update(line: Mapping[str, Any]) -> UpdateRecord:
+def _update(line: JsonMapping) -> UpdateRecord:
     record = from_dict({key: value for key, value in line.items() if key != "world"})
     assert isinstance(record, UpdateRecord)
     return record
 
 
-def _answer(line: Mapping[str, Any]) -> AnswerRecord:
+def _answer(line: JsonMapping) -> AnswerRecord:
     record = from_dict(
         {key: value for key, value in line.items() if key not in ("place", "ids", "logprobs")}
     )
@@ -186,7 +187,7 @@ def _answer(line: Mapping[str, Any]) -> AnswerRecord:
     return record
 
 
-def _digest(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+def _digest(rows: Sequence[JsonMapping], name: str) -> str:
     return hashlib.sha256("".join(str(row[name]) for row in rows).encode()).hexdigest()
 
 
@@ -198,9 +199,9 @@ class StepLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
-        self._lines: list[dict[str, Any]] = []
+        self._lines: list[JsonObject] = []
 
-    def since(self, step: int) -> list[dict[str, Any]]:
+    def since(self, step: int) -> list[JsonObject]:
         """All whole lines of this step and later ones; earlier ones are not asked for again."""
         if self._path.exists():
             with self._path.open("rb") as file:

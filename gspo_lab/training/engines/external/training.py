@@ -16,6 +16,7 @@ import torch
 import gspo_lab
 from gspo_lab.common.atomic_files import atomic_folder, write_sums
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -80,7 +81,7 @@ def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) 
     return True
 
 
-def _packages(packages: Mapping[str, str]) -> dict[str, Any]:
+def _packages(packages: Mapping[str, str]) -> JsonObject:
     """The facts that tell the packages of a program, and those of its sampler."""
     sampler = {name: version for name, version in packages.items() if name.startswith("vllm")}
     return {"packages": packages, "sampler": sampler}
@@ -168,7 +169,7 @@ def _bench_answers(
     engine: ExternalEngine,
     prepared: PreparedAttempt,
     step: int,
-    answers: Sequence[Mapping[str, Any]],
+    answers: Sequence[JsonMapping],
 ) -> list[AnswerRecord]:
     """The program's answers to the benchmarks after a step: all of them, or none."""
     records = bench_records(step, answers)

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.base import Grade, Problem
 from gspo_lab.training.samplers.base import Request, Rollout, Sampler, joined
 
@@ -73,11 +74,11 @@ class StalePolicy:
         yield
         self.follow(sampler)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """What a checkpoint keeps."""
         return {"past": self._past}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Put back what `state` gave; `follow` makes use of it."""
         self._past = state["past"]
 
@@ -167,7 +168,7 @@ class PendingGroups:
         """How many responses are incomplete."""
         return sum(1 for _ in self._open())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """What a checkpoint keeps: what has been drawn of the groups under way; the requests are
         made again.
         """
@@ -178,7 +179,7 @@ class PendingGroups:
             ]
         }
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Put back what `state` gave."""
         self._groups = []
         for step, place, states in state["groups"]:
@@ -213,14 +214,14 @@ class PendingGroups:
 KEPT = ("response_ids", "logprobs", "text", "truncated", "loss_mask", "versions")
 
 
-def _rollout_to_state(rollout: Rollout | None) -> dict[str, Any] | None:
+def _rollout_to_state(rollout: Rollout | None) -> JsonObject | None:
     if rollout is None:
         return None
     routes = None if rollout.routes is None else torch.from_numpy(rollout.routes)
     return {"routes": routes, **{name: getattr(rollout, name) for name in KEPT}}
 
 
-def _put_back(request: Request, state: dict[str, Any] | None) -> Rollout | None:
+def _put_back(request: Request, state: JsonObject | None) -> Rollout | None:
     if state is None:
         return None
     routes = None if state["routes"] is None else state["routes"].numpy()

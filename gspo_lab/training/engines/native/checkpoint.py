@@ -18,6 +18,7 @@ import torch
 
 from gspo_lab.common.atomic_files import atomic_file, atomic_folder, write_sums
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.models.load import explain_write_error
 from gspo_lab.training.models.lora import merged_state
 
@@ -32,17 +33,17 @@ class Checkpointed(Protocol):
     depends on.
     """
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """All that is needed to go on."""
         ...
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Put back what `state` gave."""
         ...
 
 
 def save(
-    path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed], totals: dict[str, Any]
+    path: Path, owner: str, step: int, trained: Mapping[str, Checkpointed], totals: JsonObject
 ) -> None:
     """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the
     one before.
@@ -61,7 +62,7 @@ def save(
 
 def load(
     path: Path, owner: str, trained: Mapping[str, Checkpointed]
-) -> tuple[int, dict[str, Any]] | None:
+) -> tuple[int, JsonObject] | None:
     """Put back what `save` kept; its step and totals, None at the very start. LabError where the
     file is damaged, another run's, or holds other parts than `trained`."""
     if not path.exists():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.base import Grade
 from gspo_lab.training.objectives import turn_advantages
 from gspo_lab.training.objectives.ratios import sequence_mean
@@ -273,7 +274,7 @@ def turn_credit(
     return padded(rows, 0.0)
 
 
-def turn_fields(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+def turn_fields(rollouts: Sequence[Rollout]) -> JsonObject:
     """The columns of a step that tell of turns; none where the task has no more than one."""
     if rollouts[0].turns is None:
         return {}

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, StepRecord
 from gspo_lab.recording.records.reduction import nine_quantiles
 from gspo_lab.study import Settings
@@ -170,7 +170,7 @@ def step_record(
     )
 
 
-def _response_fields(step: CompletedStep) -> dict[str, Any]:
+def _response_fields(step: CompletedStep) -> JsonObject:
     """What follows from the responses trained on, and the rewards of the step's own prompts, which
     arms share.
     """
@@ -203,7 +203,7 @@ def _response_fields(step: CompletedStep) -> dict[str, Any]:
     return out
 
 
-def _version_fields(step: CompletedStep) -> dict[str, Any]:
+def _version_fields(step: CompletedStep) -> JsonObject:
     """How far the policies that drew the tokens trained on lie behind the step's; nothing where no
     one kept it.
     """
@@ -224,10 +224,10 @@ def _version_fields(step: CompletedStep) -> dict[str, Any]:
     }
 
 
-def _old_policy_fields(step: CompletedStep, components: RunComponents) -> dict[str, Any]:
+def _old_policy_fields(step: CompletedStep, components: RunComponents) -> JsonObject:
     """Entropy and mismatch over the responses on which the trainer has evaluated the old policy."""
     experience = step.experience
-    out: dict[str, Any] = {"evaluated_responses": int(experience.old_known_N.sum())}
+    out: JsonObject = {"evaluated_responses": int(experience.old_known_N.sum())}
     mask_NT = experience.mask_NT & experience.old_known_N[:, None]
     if not mask_NT.any():
         return out

@@ -16,12 +16,11 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import RunStatus, StepRecord, UpdateRecord
@@ -100,7 +99,7 @@ def _not_its_own(settings: Settings) -> str | None:
     return ", ".join(odd) or None
 
 
-def trainer_settings(settings: Settings, processes: int, microbatches: int) -> dict[str, Any]:
+def trainer_settings(settings: Settings, processes: int, microbatches: int) -> JsonObject:
     """GRPOConfig's keywords, but for the run's own: seed, steps, folder, device."""
     update = settings.update
     rollout = settings.rollout
@@ -208,7 +207,7 @@ class TrlEngine:
         if reason := unsupported_reason(settings, self.processes, self.microbatches, self.sampling):
             raise LabError(f"the engine 'trl' {reason}")
 
-    def translated(self, settings: Settings) -> Mapping[str, Any]:
+    def translated(self, settings: Settings) -> JsonMapping:
         """What TRL's GRPOConfig is given for these settings."""
         return trainer_settings(settings, self.processes, self.microbatches)
 

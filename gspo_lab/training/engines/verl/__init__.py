@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
 from gspo_lab.training.engines.base import Capabilities
@@ -75,7 +76,7 @@ class VerlEngine(ExternalEngine):
     machines: int = 1
     tensor_parallel: int = 1
     ray: str = "local"
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: JsonMapping = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
@@ -215,7 +216,7 @@ class VerlEngine(ExternalEngine):
         """The Hugging Face folder beside verl's checkpoint."""
         return home / CHECKPOINTS / f"{STEP}{step}" / "actor" / "huggingface"
 
-    def step_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def step_of(self, data: JsonMapping) -> JsonObject:
         """`data` is that of verl's file logger.
 
         The time of a checkpoint is no part of the step's.
@@ -265,7 +266,7 @@ PREFIX = "lab-"
 """Before the names of verl's policy losses that the lab records."""
 
 
-def row(prompt: Prompt, index: int) -> dict[str, Any]:
+def row(prompt: Prompt, index: int) -> JsonObject:
     """verl's columns of a prompt."""
     return {
         "data_source": prompt.bench or "rollout",
@@ -277,12 +278,12 @@ def row(prompt: Prompt, index: int) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write(path: Path, rows: Sequence[JsonMapping]) -> None:
     """One row a line, as JSON: verl reads that as well as Parquet."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def overrides(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
+def overrides(prepared: PreparedAttempt, options: VerlEngine) -> JsonObject:
     """verl's keys and their values.
 
     LabError where `options.set` names one that the study decides.
@@ -310,7 +311,7 @@ def overrides(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     return out
 
 
-def _below(prefix: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+def _below(prefix: str, keys: JsonMapping) -> JsonObject:
     """Keys below `prefix`; the "+" of a key that verl does not know stands before it."""
     return {
         "+" * key.startswith("+") + f"{prefix}.{key.lstrip('+')}": value
@@ -318,7 +319,7 @@ def _below(prefix: str, keys: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def arguments(keys: Mapping[str, Any]) -> list[str]:
+def arguments(keys: JsonMapping) -> list[str]:
     """The command line's words."""
     return [f"{key}={_word(value)}" for key, value in keys.items()]
 
@@ -357,7 +358,7 @@ def _broken_on_megatron(settings: Settings) -> Iterator[str]:
         yield "trains with Megatron on GPUs only; use engine.options.backend = 'fsdp2' on a CPU"
 
 
-def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
+def _training(prepared: PreparedAttempt, options: VerlEngine) -> JsonObject:
     """The trainer, its prompts and its advantages."""
     attempt = prepared.attempt
     settings = prepared.attempt.run.settings
@@ -401,7 +402,7 @@ def _training(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     }
 
 
-def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
+def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> JsonObject:
     run = prepared.attempt.run
     update = run.settings.update
     objective = run.settings.objective
@@ -456,10 +457,10 @@ def _precision(run: Run) -> dict[str, str]:
     return {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 
 
-def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
+def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> JsonObject:
     run = prepared.attempt.run
     rollout = run.settings.rollout
-    keys: dict[str, Any] = {
+    keys: JsonObject = {
         "n": rollout.group_size,
         "temperature": rollout.temperature,
         "top_p": rollout.top_p,
@@ -474,7 +475,7 @@ def _rollout(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
     return _below("actor_rollout_ref.rollout", keys)
 
 
-def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
+def _critic(prepared: PreparedAttempt) -> JsonObject:
     """verl's critic, on the actor's mini-batches and epochs; transformers draws its head at
     random.
     """
@@ -497,7 +498,7 @@ def _critic(prepared: PreparedAttempt) -> dict[str, Any]:
     }
 
 
-def _machine(prepared: PreparedAttempt, options: VerlEngine) -> dict[str, Any]:
+def _machine(prepared: PreparedAttempt, options: VerlEngine) -> JsonObject:
     """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the
     environment told.
     """
