@@ -10,6 +10,7 @@ import inspect
 import io
 import re
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -124,48 +125,47 @@ STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
 Made from `gspo_lab/study/` and `gspo_lab/training/objectives/` by `python docs/make_reference.py`; do not edit. A
-study is one TOML file. Unknown keys are errors. "unset" is a key that is left out; TOML has no null.
+study is one TOML file. Unknown keys are errors. A key without a default may be left out ("unset"). Of several values the
+default is bold.
 
-"Arms" says whether arms may differ in a key, and whether an arm may choose its value on trials (`[tune]`). "Engines"
-are those beside `native` that obey the key; they refuse a study in which another key is not at its default.
+Below a table stands whether arms may differ in its keys or choose them on trials (`[tune]`), and which keys other engines
+than `native` obey. These refuse a study in which another key is not at its default.
 """
 
 ARMS = """\
 ## `[arm.NAME]`
 
-An arm is one set of settings; a study has at least one. It holds the keys in which it differs from the rest of the
-study. These are `objective` (the name of a preset), any key of `[objective]` written flat, and {keys}. A table
-changes only the keys that it names. An arm's name has letters, digits, `-`, `_` and `.`.
+An arm is one set of settings; a study has at least one. It holds the keys in which it differs from the study:
+`objective` (a preset's name), any key of `[objective]` written flat, and {keys}.
+A table changes only the keys that it names. An arm's name has letters, digits, `-`, `_` and `.`.
 """
 
 SWEEP = """\
 ## `[sweep]`
 
-One dotted setting and the values at which every arm runs, at least two different numbers above 0:
-`update.learning_rate = [2e-4, 5e-4, 1e-3]`. See [sweeps](../how-to/write-a-study.md#sweeps).
+A dotted setting and the values at which every arm runs, at least two different numbers above 0:
+`update.learning_rate = [2e-4, 5e-4, 1e-3]` ([sweeps](../how-to/write-a-study.md#sweeps)).
 """
 
 WAIVE = """\
 ## `[waive]`
 
-Errors of `gspo-lab plan` that the study accepts: the error's name and, as text, the reason. They are {names}.
+Errors of `gspo-lab plan` that the study accepts, each with the reason as text: {names}.
 """
 
 
 def studies_markdown() -> str:
     """docs/reference/study-keys.md: every table of a study, key by key."""
-    top = ["## Top level", "", *_head(TRAITS)]
+    top = ["## Top level", "", *KEYS_HEAD]
     top += [
-        "| `question` | text | needed | the question that the study asks | | |",
+        "| `question` | text, needed | the question that the study asks |",
+        "| `seeds` | integer or list, 3 | how many seeds, or which; every arm runs with each |",
         (
-            "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm"
-            " runs with each | | |"
-        ),
-        (
-            "| `compares_engines` | yes or no | no | whether the study asks if engines agree: only"
-            " then may arms differ in `engine` | | |"
+            "| `compares_engines` | boolean, false | whether the study asks if engines agree: only"
+            " then may arms differ in `engine` |"
         ),
     ]
+    plain: list[str] = []
     tables: list[str] = []
     for name, entry in Settings.model_fields.items():
         inner = table_of(entry.annotation)
@@ -178,13 +178,15 @@ def studies_markdown() -> str:
             tables.append(_model_section(f"[{name}]", inner, *more, within=name))
         else:
             top.append(_row(name, entry, name))
+            plain.append(name)
+    top += ["", *_traits(plain)]
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
     launchers = [_model_section(f"[launch.{key}]", table) for key, table in LAUNCH_TABLES.items()]
     tune = _model_section("[tune]", TuneTable)
     waive = WAIVE.replace("{names}", ", ".join(f"`{name}`" for name in WAIVABLE))
     claims = _model_section("[[claim]]", ClaimTable)
     last = (_model_section("[verdict]", VerdictTable), SWEEP, tune, claims, waive, *launchers)
-    parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, *last]
+    parts = [STUDIES_INTRODUCTION, "\n".join(top), arms, *tables, *last]
     return "\n".join(parts)
 
 
@@ -240,29 +242,19 @@ def _claim_section(claim: Claim) -> str:
     return "\n".join(lines) + "\n"
 
 
-TRAITS = " arms | engines |"
-"""The columns of a run's own keys."""
-
-
-def _head(more: str = "") -> list[str]:
-    return [
-        f"| key | type | default | meaning |{more}",
-        "|---|---|---|---|" + "---|" * more.count("|"),
-    ]
+KEYS_HEAD = ("| key | type, default | meaning |", "|---|---|---|")
 
 
 def _model_section(title: str, *models: type[BaseModel], within: str | None = None) -> str:
     """The keys of a table; those of the run's table `within` with what the lab knows of them."""
     doc = " ".join((models[0].__doc__ or "").split())
-    rows = [
-        _row(name, entry, None if within is None else f"{within}.{name}")
-        for model in models
-        for name, entry in model.model_fields.items()
+    prefix = "" if within is None else f"{within}."
+    entries = [
+        (prefix + key, entry) for model in models for key, entry in model.model_fields.items()
     ]
-    return (
-        "\n".join([f"## `{title}`", "", doc, "", *_head("" if within is None else TRAITS), *rows])
-        + "\n"
-    )
+    rows = [_row(key.removeprefix(prefix), entry, key) for key, entry in entries]
+    traits = _traits([key for key, _ in entries]) if within is not None else []
+    return "\n".join([f"## `{title}`", "", doc, "", *KEYS_HEAD, *rows, "", *traits])
 
 
 def _objective_section() -> str:
@@ -275,7 +267,7 @@ def _objective_section() -> str:
             if value != getattr(Objective(), key)
         }
         told = ", ".join(
-            f"{key} = {_value(value)}" for key, value in changed.items() if key != "preset"
+            f"{key}={_value(value)}" for key, value in changed.items() if key != "preset"
         )
         rows.append(f"| `{name}` | {told or 'the defaults'} |")
     losses = [LOSSES_INTRODUCTION, *map(_loss_row, LOSSES.values())]
@@ -294,7 +286,7 @@ def _objective_section() -> str:
 PRESETS_HEAD = """\
 ### Presets
 
-`objective = "NAME"` in an arm, or `preset` under `[objective]`. Sources: [objectives](objectives.md#presets).
+`objective = "NAME"` in an arm, or `preset` under `[objective]`. [Objectives](objectives.md#presets) has the sources.
 
 | preset | what it changes of the defaults |
 |---|---|"""
@@ -302,10 +294,9 @@ PRESETS_HEAD = """\
 LOSSES_INTRODUCTION = """\
 ### `policy_loss`
 
-The loss replaces `min(rho A, clip(rho) A)`, in the symbols of [objectives](objectives.md#notation). W = exp(sum of l_t)
-is the whole sequence's ratio, q the old probability of a token. A loss with a clip removes gradients and has clip
-fractions. A loss without one has `gate_mean` ([metrics](metrics.md)) instead. A loss of your own is
-`policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)).
+A loss replaces `min(rho A, clip(rho) A)`, in the symbols of [objectives](objectives.md#notation). W = exp(sum of l_t),
+and q is the old probability of a token. A loss without a clip has `gate_mean` ([metrics](metrics.md)) in place of clip
+fractions. A loss of your own: `policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)).
 
 | value | term of token t | clips | source | not as in its paper |
 |---|---|---|---|---|"""
@@ -316,40 +307,100 @@ def _loss_row(loss: Loss[Any]) -> str:
     return f"| {' | '.join(map(_cell, cells))} |"
 
 
-def _row(name: str, entry: Any, key: str | None = None) -> str:
+def _row(name: str, entry: Any, key: str) -> str:
+    meaning = _cell((entry.description or "") + _unread(key))
+    return f"| `{name}` | {_type_and_default(entry)} | {meaning} |"
+
+
+def _type_and_default(entry: Any) -> str:
+    """The type and the default; of several values the default is bold."""
+    if get_origin(entry.annotation) is Literal:
+        values = get_args(entry.annotation)
+        return ", ".join(
+            f"**{_value(value)}**" if value == entry.default else _value(value) for value in values
+        )
+    kind = _type(entry.annotation)
+    if entry.default is None:
+        return kind
     default = "needed" if entry.default is PydanticUndefined else _value(entry.default)
+    return f"{kind}, {default}"
+
+
+def _unread(key: str) -> str:
+    """Where a key has no effect. A sentence with a value in it is of one run."""
     read = KEYS[key].read if key in KEYS else None
-    # A sentence with a value in it is of one run.
-    unread = "" if read is None or "{" in read.otherwise else f"; does nothing {read.otherwise}"
-    meaning = _cell((entry.description or "") + unread)
-    return (
-        f"| `{name}` | {_type(entry.annotation)} | {default} | {meaning}"
-        f" |{'' if key is None else _traits(key)}"
-    )
+    if read is None or "{" in read.otherwise or read.otherwise.startswith("without policy_loss"):
+        return ""
+    return f"; {_needed(read.otherwise)}"
 
 
-def _traits(key: str) -> str:
-    """Which arms may differ in a run's key, and the engines beside the lab's own that obey it, as
-    cells.
-    """
-    if key not in KEYS:  # of `[record]`, but no part of what a run is
-        return " | |"
+def _needed(otherwise: str) -> str:
+    """`without X`, where a key does nothing, as what the key needs."""
+    needed = otherwise.removeprefix("without ")
+    return f"no effect {otherwise}" if needed == otherwise else f"needs {needed}"
+
+
+ARMS_TRAITS = {
+    "study": "All arms share these keys",
+    "vary": "Arms may differ in these keys",
+    "choose": "Arms may differ in these keys and choose them in `[tune]`",
+}
+
+
+def _traits(names: list[str]) -> list[str]:
+    """Whether arms may differ in a table's keys, and the other engines that obey them, as lines."""
+    keys = [key for key in names if key in KEYS]  # the others are no part of what a run is
+    of_arms = {key: KEYS[key].arms or "study" for key in keys}
+    usual = Counter(of_arms.values()).most_common(1)[0][0]
+    lines = [ARMS_TRAITS[usual]]
+    for trait in ARMS_TRAITS:
+        exceptions = [key for key in keys if of_arms[key] == trait != usual]
+        if exceptions:
+            lines[0] += f"; {_exception(usual, trait)} {_listed(exceptions)}"
+    lines[0] += "."
+    obeyed: dict[str, list[str]] = {}
+    for engine in ("areal", "trl", "verl"):
+        own = [key for key in keys if _obeys(engine, key)]
+        rest = [key for key in keys if key not in own]
+        words = (
+            "all"
+            if not rest
+            else _listed(own)
+            if len(own) <= len(rest)
+            else f"all but {_listed(rest)}"
+        )
+        if own:
+            obeyed.setdefault(words, []).append(f"`{engine}`")
+    lines += [f"{', '.join(engines)}: {words}." for words, engines in obeyed.items()]
+    return [" ".join(lines), ""]
+
+
+def _exception(usual: str, trait: str) -> str:
+    if trait == "study":
+        return "all share"
+    if trait == "choose":
+        return "`[tune]` may choose"
+    return "they may differ in" if usual == "study" else "`[tune]` does not take"
+
+
+def _obeys(engine: str, key: str) -> bool:
+    """Whether another engine obeys a key, or the whole table of it."""
     table = KEYS.get(key.rpartition(".")[0])
-    engines = {*KEYS[key].names, *(() if table is None else table.names)}
-    arms = {"study": "the same", "vary": "may differ", "choose": "may differ, `[tune]`"}[
-        KEYS[key].arms or "study"
-    ]
-    return f" {arms} | {', '.join(f'`{name}`' for name in sorted(engines))} |"
+    return engine in KEYS[key].names or (table is not None and engine in table.names)
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(f"`{key.rpartition('.')[2]}`" for key in keys)
 
 
 def _type(annotation: Any) -> str:
-    names = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
+    names = {int: "integer", float: "number", str: "text", bool: "boolean", Path: "path"}
     origin = get_origin(annotation)
     args = get_args(annotation)
     if origin is Annotated:
         return _type(args[0])
     if origin is Literal:
-        return "one of " + ", ".join(_value(arg) for arg in args)
+        return ", ".join(_value(arg) for arg in args)
     if origin in (Union, types.UnionType):
         return " or ".join(_type(arg) for arg in args if arg is not types.NoneType)
     if origin is dict:

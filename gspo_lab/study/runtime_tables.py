@@ -15,8 +15,8 @@ class MirrorTable(Table):
     mirror: list[Text] = Field(
         [],
         description=(
-            "programs for which the study also writes its numbers while it runs: tensorboard,"
-            " trackio, wandb-offline"
+            "programs that also get the numbers while the study runs: tensorboard, trackio,"
+            " wandb-offline"
         ),
     )
 
@@ -24,12 +24,12 @@ class MirrorTable(Table):
 class RayTable(Table):
     """For `gspo-lab run --on ray`: the resources that a run needs."""
 
-    cpus: float = Field(1, ge=0, le=MANY, description="CPUs that Ray reserves for a run")
+    cpus: float = Field(1, ge=0, le=MANY, description="CPUs of a run")
     gpus: float | None = Field(
         None,
         ge=0,
         le=MANY,
-        description="GPUs that Ray reserves for a run; unset: 1 where the cluster has any, else 0",
+        description="GPUs of a run; unset: 1 if the cluster has any, else 0",
     )
     resources: dict[str, float] = Field(
         {}, description="further resources, by their names in the cluster"
@@ -45,10 +45,7 @@ class SlurmTable(Table):
     partition: Text | None = Field(None, description="`--partition`; unset: the cluster's default")
     time: Text | None = Field(
         None,
-        description=(
-            "`--time`; a run that needs more is requeued and resumes; unset: the partition's own"
-            " limit"
-        ),
+        description="`--time`; a longer run is requeued and resumes; unset: the partition's limit",
     )
     grace: int = Field(
         120,
@@ -56,14 +53,10 @@ class SlurmTable(Table):
         le=10**6,
         description="seconds before that limit at which a run is told to finish its step and save",
     )
-    gres: Text | None = Field(
-        None, description='`--gres`, e.g. `"gpu:1"`; without one a run has no GPU'
-    )
+    gres: Text | None = Field(None, description='`--gres`, e.g. `"gpu:1"`; unset: no GPU')
     cpus: int = Field(1, ge=1, le=10**6, description="`--cpus-per-task`")
     memory: Text | None = Field(None, description='`--mem`, e.g. `"64G"`')
-    options: list[Text] = Field(
-        [], description='further options, unchanged, e.g. `["--account=lab"]`'
-    )
+    options: list[Text] = Field([], description='further options, e.g. `["--account=lab"]`')
 
 
 class LaunchTable(Table):

@@ -44,10 +44,7 @@ BUILT_IN_MODELS = ("tiny-qwen3", "tiny-qwen3-moe", "tiny-qwen3-moe-fresh", "tiny
 
 
 class TaskTable(BaseModel):
-    """The task's name and its own options, which only the task knows.
-
-    `task = "addition"` says the same as its name.
-    """
+    """The task's name and its own options; `task = "addition"` gives the name alone."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -65,13 +62,13 @@ class TaskTable(BaseModel):
 
 
 class EngineTable(Table):
-    """Who trains. `engine = "native"` says the same as its name alone."""
+    """Who trains; `engine = "native"` gives the name alone."""
 
     name: str = Field(
         "native",
         description="`native`, `trl`, `verl`, `areal`, or `module:attribute`, `file.py:attribute`",
     )
-    options: dict[str, Any] = Field({}, description="the engine's own options, which only it knows")
+    options: dict[str, Any] = Field({}, description="the engine's own options")
 
     @model_validator(mode="before")
     @classmethod
@@ -88,22 +85,16 @@ class WarmStart(Table):
     once and cached.
     """
 
-    steps: Whole = Field(
-        0, description="supervised steps; 0: an untrained model, or the unchanged checkpoint"
-    )
-    batch_size: Count = Field(64, description="demonstrations per supervised step")
-    learning_rate: float = Field(
-        1e-3, gt=0, le=100, description="peak learning rate of the warm start"
-    )
-    warmup_steps: Whole = Field(20, description="steps over which its learning rate rises")
-    per_seed: bool = Field(
-        False, description="one warm start per seed instead of one for the whole study"
-    )
+    steps: Whole = Field(0, description="supervised steps; 0: the model as it is")
+    batch_size: Count = Field(64, description="demonstrations per step")
+    learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate")
+    warmup_steps: Whole = Field(20, description="steps over which the learning rate rises")
+    per_seed: bool = Field(False, description="one warm start per seed instead of one per study")
     seed: Annotated[int, Key(anywhere=True)] = Field(
         0,
         ge=0,
         lt=2**63,
-        description="seed of the study's shared warm start; a replication has its own",
+        description="seed of the shared warm start; a replication has its own",
     )
 
 
@@ -123,9 +114,7 @@ class RolloutTable(Table):
         8,
         ge=1,
         le=10**6,
-        description=(
-            "responses per prompt; 1 where the advantage needs no group (gae, batch-mean-std)"
-        ),
+        description="responses per prompt; 1 only with advantage = 'gae' or 'batch-mean-std'",
     )
     temperature: Annotated[
         float,
@@ -140,9 +129,7 @@ class RolloutTable(Table):
         1.0,
         ge=COLDEST,
         le=1e3,
-        description=(
-            "sampling temperature; the trainer's log-probs are those of logits / temperature"
-        ),
+        description="sampling temperature; the trainer divides its logits by it, too",
     )
     top_p: Annotated[
         float, Key(arms="choose", peers="trl=top_p verl=actor_rollout_ref.rollout.top_p areal")
@@ -150,20 +137,18 @@ class RolloutTable(Table):
         1.0,
         gt=0,
         le=1,
-        description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'",
+        description="nucleus sampling; below 1 not with old_logprobs = 'sampler'",
     )
     max_tokens: Annotated[
         Count | None,
         Key(cost=True, peers="trl=max_completion_length verl=data.max_response_length areal"),
-    ] = Field(None, description="token limit of a response; unset: the task's own")
+    ] = Field(None, description="token limit of a response; unset: the task's")
     stop: Annotated[list[Text] | None, Key(peers=ALL)] = Field(
-        None, description="texts that end a response; unset: the task's own"
+        None, description="texts that end a response; unset: the task's"
     )
     sampler: Annotated[str, Key(cost=True, peers="trl")] = Field(
         "transformers",
-        description=(
-            "who samples: `transformers`, `vllm`, `module:attribute` or `file.py:attribute`"
-        ),
+        description="`transformers`, `vllm`, `module:attribute` or `file.py:attribute`",
     )
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32", description="precision of the sampler's weights and arithmetic"
@@ -176,8 +161,8 @@ class RolloutTable(Table):
     ] = Field(
         False,
         description=(
-            "with sampler = 'vllm' on a GPU: what a response is does not depend on what is drawn"
-            " beside it (VLLM_BATCH_INVARIANT)"
+            "`vllm` on a GPU: a response does not depend on what is drawn beside it"
+            " (VLLM_BATCH_INVARIANT)"
         ),
     )
     float32_head: Annotated[
@@ -188,20 +173,17 @@ class RolloutTable(Table):
         ),
     ] = Field(
         False,
-        description=(
-            "the sampler computes its logits in float32, whatever its `dtype` (arXiv 2510.13786);"
-            " with sampler = 'transformers'"
-        ),
+        description="`transformers`: logits in float32, whatever `dtype` (2510.13786)",
     )
     at_a_time: Annotated[Count, Key(peers="trl")] = Field(
-        512, description="responses that are drawn at a time; limits the sampler's memory"
+        512, description="responses drawn at a time; limits the sampler's memory"
     )
     # The first responses are drawn from the starting weights whatever its value.
     staleness: Annotated[Whole, Key(affects="update")] = Field(
         0,
         description=(
-            "how many rollout batches older the sampling weights are than the trained ones; the"
-            " first batches use the starting weights. Benchmarks use the newest weights"
+            "by how many rollout batches the sampling weights are older than the trained ones;"
+            " benchmarks use the newest"
         ),
     )
     tokens_per_step: Annotated[
@@ -218,9 +200,8 @@ class RolloutTable(Table):
     ] = Field(
         None,
         description=(
-            "new tokens that a response gets per step; an unfinished one continues under the next"
-            " step's weights, and its group trains in the step in which its last response ends."
-            " Unset: all are drawn whole"
+            "new tokens of a response per step; it continues under the next weights, and its"
+            " group trains when complete. Unset: no limit"
         ),
     )
     dynamic_sampling: Annotated[int, Key(cost=True)] = Field(
@@ -228,17 +209,15 @@ class RolloutTable(Table):
         ge=0,
         le=1000,
         description=(
-            "rounds of prompts per step: a group with equal rewards is dropped, and the next round"
-            " samples as many other prompts as groups are missing (DAPO's dynamic sampling); 0:"
-            " every group trains"
+            "rounds of prompts per step (DAPO): groups with equal rewards are dropped and"
+            " replaced by other prompts; 0: every group trains"
         ),
     )
     overlong_buffer: Count | None = Field(
         None,
         description=(
-            "from this many tokens before the token limit on, a response's reward falls linearly,"
-            " by `overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length"
-            " costs nothing"
+            "tokens before the limit over which a response's reward falls linearly, by"
+            " `overlong_penalty` in all (DAPO); unset: none"
         ),
     )
     overlong_penalty: Annotated[
@@ -248,27 +227,25 @@ class RolloutTable(Table):
         1.0,
         gt=0,
         le=HUGE,
-        description="the reward that a response at the token limit loses by overlong_buffer",
+        description="reward that a response at the token limit loses",
     )
     thinking: Annotated[bool | None, Key(peers="trl")] = Field(
         None,
         description=(
-            "for chat templates that know `enable_thinking`: whether the model thinks before it"
-            " answers; unset: the template's default"
+            "whether the model thinks before it answers, for chat templates with"
+            " `enable_thinking`; unset: the template's default"
         ),
     )
     max_grader_errors: Annotated[Share, Key(peers=ALL)] = Field(
         0.5,
         description=(
-            "a run stops at a step if the grader failed on a larger share of its responses than"
-            " this; below it they train with reward 0, and the run's views state their share"
+            "a run stops if the grader fails on a larger share of a step's responses; below,"
+            " these train with reward 0"
         ),
     )
     coupled: Annotated[bool, Key(peers=ALL)] = Field(
         True,
-        description=(
-            "arms of one seed draw the same random numbers per (step, prompt, sample, position)"
-        ),
+        description="arms share random numbers per (seed, step, prompt, sample, position)",
     )
 
     @property
@@ -285,9 +262,7 @@ class UpdateTable(Table):
     minibatches: Annotated[
         Count,
         Key(cost=True, adds_forward_passes=True, peers="trl verl areal=actor.ppo_n_minibatches"),
-    ] = Field(
-        4, description="mini-batches a rollout batch is split into; one optimizer update each"
-    )
+    ] = Field(4, description="mini-batches per rollout batch, with one optimizer update each")
     epochs: Annotated[
         Count,
         Key(
@@ -303,7 +278,7 @@ class UpdateTable(Table):
         ),
     ] = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
     warmup_updates: Annotated[Whole, Key(peers=ALL)] = Field(
-        8, description="optimizer updates over which the learning rate rises linearly"
+        8, description="updates over which the learning rate rises linearly"
     )
     adam_beta1: Annotated[float, Key(peers="trl=adam_beta1 verl areal")] = Field(
         0.9, ge=0, lt=1, description="AdamW's first decay"
@@ -335,8 +310,8 @@ class UpdateTable(Table):
     ] = Field(
         True,
         description=(
-            "skip the passes of responses with A = 0, which without a KL or entropy term add only"
-            " to the denominators; measures of ratios then cover the other responses"
+            "skip the passes of responses with A = 0, whose gradient is 0; ratio metrics then"
+            " cover the others"
         ),
     )
     old_logprobs: Annotated[
@@ -347,16 +322,13 @@ class UpdateTable(Table):
         Whole, Key(cost=True, adds_forward_passes=True, expensive_values=bool, peers="trl")
     ] = Field(
         0,
-        description=(
-            "train low-rank adapters of this rank beside the linear layers, the weights frozen; 0:"
-            " all weights"
-        ),
+        description="rank of trained adapters beside frozen linear layers; 0: train all weights",
     )
     lora_alpha: Annotated[
         Count, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers="trl")
     ] = Field(32, description="adapters are scaled by lora_alpha / lora_rank")
     optimizer: Annotated[Literal["adamw", "adamw-8bit"], Key(peers="trl")] = Field(
-        "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
+        "adamw", description="`adamw-8bit`: moments in 8 bits (bitsandbytes, on a GPU)"
     )
     gradient_checkpointing: Annotated[bool, Key(cost=True, peers=ALL)] = Field(
         False, description="recompute activations in the backward pass: less memory, more time"
@@ -364,8 +336,8 @@ class UpdateTable(Table):
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32",
         description=(
-            "precision of the trainer's arithmetic; trained weights are float32, those frozen"
-            " beside adapters have this precision. `float16` scales the loss (arXiv 2510.26788)"
+            "precision of the arithmetic and of weights frozen beside adapters; trained weights"
+            " stay float32, `float16` scales the loss (2510.26788)"
         ),
     )
     float32_head: Annotated[
@@ -376,12 +348,10 @@ class UpdateTable(Table):
         ),
     ] = Field(
         False,
-        description=(
-            "the trainer computes its logits in float32, whatever its `dtype` (arXiv 2510.13786)"
-        ),
+        description="logits in float32, whatever `dtype` (2510.13786)",
     )
     checkpoint_every: Annotated[Count, Key(peers=ALL)] = Field(
-        10, description="steps between checkpoints; a killed run resumes from the last one"
+        10, description="steps between checkpoints; a stopped run resumes from the last"
     )
 
     @property
@@ -401,8 +371,7 @@ class UpdateTable(Table):
 class CriticTable(Table):
     """The value model of `advantage = "gae"`: the starting model with a scalar head of zeros.
 
-    It trains on the same mini-batches as the policy. Its own AdamW has `[update]`'s settings except
-    these.
+    It trains on the policy's mini-batches. Its AdamW has the settings of `[update]` except these.
     """
 
     learning_rate: float = Field(3e-4, gt=0, le=100, description="the critic's learning rate")
@@ -411,8 +380,8 @@ class CriticTable(Table):
         gt=0,
         le=HUGE,
         description=(
-            "how far a value may move from its old value before the loss clips it (verl:"
-            " cliprange_value); a large number: no clip"
+            "how far a value may move from its old value before the loss clips it; a large"
+            " number: no clip"
         ),
     )
 
@@ -421,22 +390,22 @@ class RecordTable(Table):
     """What is recorded beside the metrics that are always on."""
 
     rollouts: Share = Field(
-        0.02, description="share of training prompts whose responses are stored whole"
+        0.02, description="share of training prompts whose responses are stored"
     )
     detail_every: Count = Field(
-        5, description="steps between records of every response's own numbers (`response_detail`)"
+        5, description="steps between records of each response's numbers (`response_detail`)"
     )
     token_detail: bool = Field(
-        False, description="`response_detail` also holds the log-ratio of every token"
+        False, description="`response_detail` also has the log-ratio of every token"
     )
 
 
 class BenchTable(Table):
     """A benchmark: a task's held-out problems and how they are sampled."""
 
-    name: Name = Field(description="the benchmark's name in records and reports")
+    name: Name = Field(description="its name in records and reports")
     task: TaskTable | None = Field(
-        None, description="the task whose problems are asked and graded; unset: the study's own"
+        None, description="the task asked and graded; unset: the study's"
     )
     problems: Count | None = Field(
         None, description="how many held-out problems, from the first; unset: all"
@@ -446,24 +415,19 @@ class BenchTable(Table):
     )
     temperature: float = Field(1.0, ge=0, le=1e3, description="sampling temperature; 0: greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
-    max_tokens: Count | None = Field(None, description="token limit; unset: the task's own")
+    max_tokens: Count | None = Field(None, description="token limit; unset: the task's")
     every: Count = Field(
-        10, description="steps between evaluations; the start and the end are always evaluated"
+        10, description="steps between evaluations; start and end are always evaluated"
     )
     decisive_samples: int | None = Field(
         None,
         ge=1,
         le=10**6,
-        description=(
-            "answers per problem at the last evaluations, those that make the final score; unset:"
-            " `samples`"
-        ),
+        description="answers per problem at the evaluations of the final score; unset: `samples`",
     )
     decisive_evaluations: Count | None = Field(
         None,
-        description=(
-            "with decisive_samples: how many last evaluations those are; unset: `verdict.last`"
-        ),
+        description="how many last evaluations those are; unset: `verdict.last`",
     )
 
     def moments(self, steps: int) -> list[int]:
@@ -493,35 +457,30 @@ class BenchTable(Table):
 
 
 class TuneTable(Table):
-    """Every arm chooses some of its settings on trials before the study, by successive halving, all
-    with one budget.
+    """Every arm chooses settings on trials before the study, by successive halving.
 
-    All candidates train `steps` steps. The best 1 / `eta` of them, rounded up, train `eta` times as
-    many, until one is left. With `eta` = 2 five become three, two and one. The i-th candidate has
-    the i-th value of every list; all lists are equally long.
+    The i-th candidate has the i-th value of every list; all lists are equally long. All candidates
+    train `steps` steps. The best 1 / `eta`, rounded up, train `eta` times as many, until one is
+    left.
     """
 
-    seeds: list[Seed] = Field(
-        min_length=1, description="the trials' seeds, different from the study's"
-    )
+    seeds: list[Seed] = Field(min_length=1, description="the trials' seeds; none of the study's")
     steps: int = Field(ge=1, le=10**6, description="steps of the first round")
     eta: int = Field(
         2,
         ge=2,
         le=100,
-        description="one of this many candidates, rounded up, trains this many times the steps",
+        description="one of this many candidates, rounded up, trains this many times longer",
     )
     metric: str | None = Field(
         None,
         description=(
-            "the compared metric: a benchmark's score at the round's end, or `reward`, the mean"
-            " training reward over the round's last fifth; unset: the primary benchmark"
+            "a benchmark's score at the round's end, or `reward`, the mean over the round's last"
+            " fifth; unset: the primary benchmark"
         ),
     )
-    values: dict[str, Any] = Field({}, description="dotted setting = its candidates, for every arm")
-    arm: dict[str, Any] = Field(
-        {}, description="`[tune.arm.NAME]`: the same for one arm, over `values`"
-    )
+    values: dict[str, Any] = Field({}, description="dotted setting = its candidates")
+    arm: dict[str, Any] = Field({}, description="`[tune.arm.NAME]`: the same for one arm")
 
 
 class Settings(Table):
@@ -537,14 +496,10 @@ class Settings(Table):
         ),
     ] = Field(
         "tiny-qwen3",
-        description=(
-            "a built-in model, a folder or a Hub id; a folder's path starts at the study's file"
-        ),
+        description="a built-in model, a folder (its path starts at the study's file) or a Hub id",
     )
     task: Annotated[TaskTable, Key(affects="start", cost=True)]
-    steps: Annotated[int, Key(peers=ALL)] = Field(
-        40, ge=1, le=10**6, description="rollout batches to train on"
-    )
+    steps: Annotated[int, Key(peers=ALL)] = Field(40, ge=1, le=10**6, description="rollout batches")
     engine: Annotated[EngineTable, Key(arms="vary", cost=True, adds_forward_passes=True)] = (
         EngineTable()
     )
@@ -552,18 +507,15 @@ class Settings(Table):
         "auto",
         pattern=r"^[a-z][a-z0-9_]*(:[0-9]{1,3})?$",
         description=(
-            "a device that torch knows: `cpu`, `cuda`, `cuda:1`, `xpu`, that of a backend; `auto`:"
-            " CUDA if there is a GPU. Other engines than `native` take `auto`, `cpu` and `cuda`"
+            "`auto` (CUDA if there is a GPU), `cpu`, `cuda`, `cuda:1`, `xpu` or another torch"
+            " device; other engines: the first three"
         ),
     )
     routing_replay: Annotated[
         Replay, Key(arms="choose", cost=True, adds_forward_passes=True, peers="trl verl")
     ] = Field(
         "none",
-        description=(
-            "MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's"
-            " (R3)"
-        ),
+        description="MoE: replay the experts of the old policy's forward pass (R2) or sampler (R3)",
     )
     warm_start: Annotated[WarmStart, Key(affects="start", peers=ALL)] = WarmStart()
     rollout: Annotated[RolloutTable, Key(arms="vary", affects="sampling")] = RolloutTable()

@@ -55,39 +55,34 @@ class VerdictTable(Table):
 
     question: Annotated[str | list[str], BeforeValidator(_known_question)] = Field(
         "score",
-        description=(
-            "what answers the question: the `score`, the `stability` of runs, or a list of claims'"
-            " names"
-        ),
+        description="what decides: the `score`, the `stability` of runs, or a list of claims",
     )
     primary: str | None = Field(
         None,
         description=(
-            "the benchmark whose share of correct answers decides. `NAME:reward` is its mean"
-            " reward, `NAME:pass@8` the chance that 8 answers to a problem hold a correct one."
-            " Unset: the first benchmark"
+            "the deciding benchmark, by its share of correct answers; `NAME:reward`: by mean"
+            " reward; `NAME:pass@8`: by the chance that 8 answers hold a correct one. Unset: the"
+            " first"
         ),
     )
-    last: int = Field(
-        3, ge=1, le=MANY, description="the score is averaged over this many last evaluations"
-    )
+    last: int = Field(3, ge=1, le=MANY, description="how many last evaluations the score averages")
     over: str | None = Field(
         None,
         description=(
-            "the swept key, e.g. `update.learning_rate`: arms are compared each at its own best"
-            " value, which is chosen without the seed that is scored"
+            "the swept key, e.g. `update.learning_rate`: arms are compared at their own best"
+            " values, chosen without the scored seed"
         ),
     )
     margin: float = Field(
-        0.02, gt=0, le=1, description="differences inside plus or minus this count as equivalent"
+        0.02, gt=0, le=1, description="differences within plus or minus this are equivalent"
     )
     reward_margin: float | None = Field(
         None,
         gt=0,
         le=HUGE,
         description=(
-            "the same for the mean training reward, in its own units, for claims that rewards are"
-            " equal (C12, C13); unset: such claims cannot be supported"
+            "the same for mean training reward, in its units (claims C12, C13); unset: those"
+            " claims cannot be supported"
         ),
     )
     alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")
@@ -95,16 +90,16 @@ class VerdictTable(Table):
         None,
         min_length=1,
         description=(
-            "after how many seeds to judge; the study stops at the first look at which every arm"
-            " has a verdict. Unset: once, after all seeds"
+            "numbers of seeds after which to judge; the study stops once every arm has a verdict."
+            " Unset: after all seeds"
         ),
     )
     contrast: dict[str, Annotated[float, Field(ge=-HUGE, le=HUGE)]] | None = Field(
         None,
         min_length=2,
         description=(
-            "weights over arms that sum to 0, e.g. `{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5,"
-            " grpo-replay = -0.5}`: this one comparison of final scores answers the question"
+            "weights over arms, with sum 0, e.g. `{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5,"
+            " grpo-replay = -0.5}`: this comparison of final scores answers the question"
         ),
     )
     names: list[str] | None = Field(
@@ -113,8 +108,7 @@ class VerdictTable(Table):
         max_length=2,
         exclude=True,  # words, like the question: another name is the same rule
         description=(
-            "what the report calls the contrast's two sides, the one with positive weights first,"
-            ' e.g. `["GSPO averaged over replay", "GRPO averaged over replay"]`; unset: their'
+            "names of the contrast's two sides, the one with positive weights first; unset: their"
             " formulas"
         ),
     )
@@ -122,56 +116,45 @@ class VerdictTable(Table):
         None,
         min_length=1,
         exclude=True,  # words, too
-        description=(
-            'how the settings were chosen, in a sentence that the report prints, e.g. `"The'
-            ' learning rate: the best of five on seeds 90 to 92."`'
-        ),
+        description="how the settings were chosen, a sentence for the report",
     )
     order: list[str] | None = Field(
         None,
         min_length=1,
         description=(
-            "every arm but the baseline, in the order of their tests, each at the whole alpha until"
-            " one is inconclusive; unset: Holm's rule over all of them"
+            "every arm but the baseline, tested in this order, each at the whole alpha until one"
+            " is inconclusive; unset: Holm's rule"
         ),
     )
     baseline: str | None = Field(
-        None, description="the arm that others are compared with; unset: the first one"
+        None, description="the arm that others are compared with; unset: the first"
     )
 
 
 class ClaimTable(Table):
     """A statement that the study tests: a built-in one by its name, or one written in place.
 
-    In place, `metric` and `statistic` make one number of each run. `comparison` relates two arms
-    seed by seed (`of` to `against`). One of `above`, `below` and `inside` gives the expected
-    result.
+    In place, `metric` and `statistic` make one number of each run, and `comparison` relates the
+    arms `of` and `against` seed by seed. One of `above`, `below` and `inside` is the expectation.
     """
 
-    name: Name = Field(
-        description=(
-            "a built-in claim (`gspo-lab claims` lists them), or a new name for one in place"
-        )
-    )
+    name: Name = Field(description="a built-in claim (`gspo-lab claims`), or a new name")
     arms: dict[str, str] | None = Field(
         None,
         description=(
-            'role = arm, e.g. `{grpo = "a"}`, in place `of` and `against`; unset: found by their'
-            " settings"
+            'role = arm, e.g. `{grpo = "a"}`; in place `of` and `against`; unset: by their settings'
         ),
     )
-    source: str | None = Field(None, description="in place: whose claim it is; unset: this study's")
-    metric: str | None = Field(
-        None, description="in place: a metric of steps or updates, or a benchmark's name"
-    )
+    source: str | None = Field(None, description="whose claim it is; unset: this study's")
+    metric: str | None = Field(None, description="a metric of steps or updates, or a benchmark")
     statistic: Statistic | None = Field(
-        None, description="in place: how the metric becomes one number of a run"
+        None, description="how the metric becomes one number of a run"
     )
     comparison: Literal["difference", "ratio"] | None = Field(
-        None, description="in place: `of` - `against`, or `of` / `against`"
+        None, description="`of` - `against`, or `of` / `against`"
     )
-    above: float | None = Field(None, description="in place: expected above this")
-    below: float | None = Field(None, description="in place: expected below this")
+    above: float | None = Field(None, description="expected above this")
+    below: float | None = Field(None, description="expected below this")
     inside: list[float] | None = Field(
-        None, min_length=2, max_length=2, description="in place: expected between these two"
+        None, min_length=2, max_length=2, description="expected between these two"
     )

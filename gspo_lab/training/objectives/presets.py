@@ -27,10 +27,7 @@ class _Resolved(Common):
         ),
     ] = Field(
         "clip",
-        description=(
-            "what keeps the policy near the old one: the clip, another paper's rule, or"
-            " `file.py:LOSS`"
-        ),
+        description="the clip, another paper's rule, or `file.py:LOSS`",
     )
 
     @field_validator("policy_loss")
@@ -63,7 +60,8 @@ else:
     class Objective(_Resolved, *_of_losses):
         """The objective that all arms share; an arm's own keys go over it.
 
-        Keys left out take their preset's value.
+        Keys left out take their preset's value. A key that begins with a policy loss's name has no
+        effect with another loss.
         """
 
 

@@ -39,7 +39,7 @@ class Common(Table):
     """The keys that every policy loss may read (docs/reference/objectives.md has the formulas)."""
 
     preset: Annotated[str, Key(affects="ratio", arms="vary")] = Field(
-        "grpo", description="the preset it started from"
+        "grpo", description="the preset that gives the other keys their values"
     )
     importance_sampling_level: Annotated[
         Level,
@@ -55,13 +55,10 @@ class Common(Table):
             Read(lambda run: not run.objective.loss.source, "without a policy_loss of your own"),
             arms="vary",
         ),
-    ] = Field({}, description="with policy_loss = 'file.py:LOSS': that loss's own settings")
+    ] = Field({}, description="the settings of a `file.py:LOSS`")
     clip: Annotated[Clip, Key(affects="ratio", peers="trl verl")] = Field(
         "fixed",
-        description=(
-            "'calibrated': clip_low and clip_high are found by a pilot and frozen before the first"
-            " step"
-        ),
+        description="'calibrated': a pilot finds clip_low and clip_high before the first step",
     )
     clip_low: Annotated[
         float,
@@ -90,17 +87,13 @@ class Common(Table):
         0.15,
         gt=0,
         lt=1,
-        description=(
-            "share to clip on mini-batches >= 1, of active tokens (level token) or responses"
-        ),
+        description="share of active tokens (level token) or responses to clip after mini-batch 0",
     )
     dual_clip: Annotated[float | None, Key(affects="ratio", peers="verl areal")] = Field(
         None,
         gt=1,
         le=HUGE,
-        description=(
-            "caps the ratio at this value (> 1) where the advantage is negative; unset: no cap"
-        ),
+        description="caps the ratio at this value (> 1) where A < 0; unset: no cap",
     )
     aggregation: Annotated[
         Aggregation, Key(peers="verl=actor_rollout_ref.actor.loss_agg_mode areal")
@@ -114,7 +107,7 @@ class Common(Table):
             )
         ),
     ] = Field(
-        1024.0, gt=0, le=HUGE, description="token terms are summed and divided by responses x this"
+        1024.0, gt=0, le=HUGE, description="the sum of token terms is divided by responses x this"
     )
     advantage: Annotated[
         Advantage,
@@ -127,8 +120,8 @@ class Common(Table):
     ] = Field(
         "group-mean-std",
         description=(
-            "how rewards become advantages; 'gae': with a critic, token by token; 'gdpo': from"
-            " rewards by name"
+            "how rewards become advantages; 'gae': by token, with a critic; 'gdpo': from rewards"
+            " by name"
         ),
     )
     reward_weights: Annotated[
@@ -139,30 +132,27 @@ class Common(Table):
         ),
     ] = Field(
         {},
-        description=(
-            "with advantage = 'gdpo': the weights of rewards by their names; unset names have 1"
-        ),
+        description="weights of rewards by name; others have 1",
     )
     truncated: Annotated[Truncated, Key()] = Field(
         "train",
         description=(
-            "responses that were cut at their token limit: 'train' them, 'mask' their terms in the"
-            " loss, or 'drop' them also from the loss's denominator. Their rewards stay in the"
-            " advantages of their group"
+            "responses cut at the token limit: train them, mask their terms, or drop them from"
+            " the denominator too; their rewards stay in their groups"
         ),
     )
     turn_credit: TurnCredit = Field(
         "response",
         description=(
-            "tasks of several turns: every turn has its response's advantage, or its own, from its"
-            " rewards and those of later turns"
+            "tasks of several turns: a turn has its response's advantage, or one from the rewards"
+            " of that turn and later ones"
         ),
     )
     gamma: Annotated[float, Key(BY_CRITIC, peers="verl")] = Field(
-        1.0, ge=0, le=1, description="the discount from one token to the next"
+        1.0, ge=0, le=1, description="discount from token to token"
     )
     gae_lambda: Annotated[float, Key(BY_CRITIC, peers="verl")] = Field(
-        1.0, ge=0, le=1, description="1 trusts the rewards, 0 the critic's next value (verl: lam)"
+        1.0, ge=0, le=1, description="1 trusts the rewards, 0 the critic's next value"
     )
     whiten_advantages: Annotated[bool, Key(BY_CRITIC)] = Field(
         True, description="(A - mean) / std over the rollout batch's tokens"
@@ -177,24 +167,17 @@ class Common(Table):
                 "without advantage = 'gae' and importance_sampling_level = 'sequence'",
             )
         ),
-    ] = Field("mean", description="how a response's one advantage follows from those of its tokens")
+    ] = Field("mean", description="how a response's advantage follows from its tokens'")
     # The starting model's pass is made whatever the weight.
     kl_coef: Annotated[float, Key(cost=True, adds_forward_passes=True, expensive_values=bool)] = (
-        Field(
-            0.0, ge=0, le=HUGE, description="weight of the estimate of KL(policy, starting model)"
-        )
+        Field(0.0, ge=0, le=HUGE, description="weight of KL(policy, starting model)")
     )
     kl_estimate: Annotated[
         KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"))
-    ] = Field(
-        "k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)"
-    )
+    ] = Field("k3", description="per token: k3, or k3 x pi / pi_old ('unbiased', DeepSeek-V3.2)")
     mismatch_correction: Correction = Field(
         "none",
-        description=(
-            "weight or mask for the difference between the sampler that drew the tokens and the old"
-            " policy"
-        ),
+        description="weight or mask for the difference between sampler and old policy",
     )
     mismatch_low: Annotated[float | None, CORRECTED] = Field(
         None,
@@ -222,8 +205,8 @@ class Common(Table):
         gt=0,
         le=HUGE,
         description=(
-            "mask responses with A < 0 whose mean of log mu - log pi, mu the sampler's probability,"
-            " is above this many nats per token (DeepSeek-V3.2); unset: no mask"
+            "mask responses with A < 0 whose mean log mu - log pi (mu: the sampler) exceeds this"
+            " many nats per token; unset: no mask"
         ),
     )
 

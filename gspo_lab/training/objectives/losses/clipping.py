@@ -219,16 +219,16 @@ class Bapo(Common):
         0.1,
         gt=0,
         lt=1,
-        description="where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - clip_low",
+        description="the lower bound ends at 1 - this",
     )
     bapo_clip_high: Annotated[float, BAPO_KEY] = Field(
         2.0,
         gt=0,
         le=HUGE,
-        description="where the upper bound ends, 1 + bapo_clip_high; it begins at 1 + clip_high",
+        description="the upper bound ends at 1 + this",
     )
     bapo_share: Annotated[float, BAPO_KEY] = Field(
-        0.5, gt=0, lt=1, description="the share of the loss that tokens with A > 0 should have"
+        0.5, gt=0, lt=1, description="share of the loss that tokens with A > 0 should have"
     )
 
 

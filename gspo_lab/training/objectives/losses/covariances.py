@@ -29,16 +29,16 @@ class ClipCov(Common):
         2e-4,
         gt=0,
         le=1,
-        description="the share of the mini-batch's tokens that lose their gradient, one at least",
+        description="share of the mini-batch's tokens that lose their gradient, at least one",
     )
     clip_cov_low: Annotated[float, CLIP_COV_KEY] = Field(
         1.0,
         ge=-HUGE,
         le=HUGE,
-        description="they are drawn from tokens whose covariance is above this",
+        description="lowest covariance of those tokens",
     )
     clip_cov_high: Annotated[float, CLIP_COV_KEY] = Field(
-        5.0, ge=-HUGE, le=HUGE, description="and below this, and which the clip does not bind"
+        5.0, ge=-HUGE, le=HUGE, description="highest covariance of those tokens"
     )
 
 
@@ -121,7 +121,7 @@ class KlCov(Common):
         2e-4,
         gt=0,
         le=1,
-        description="the share of the mini-batch's tokens with the penalty, one at least",
+        description="share of the mini-batch's tokens with the penalty, at least one",
     )
     kl_cov_coef: Annotated[float, KL_COV_KEY] = Field(
         1.0, ge=0, le=HUGE, description="weight of the penalty |log pi - log pi_old|"

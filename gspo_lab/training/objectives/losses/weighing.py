@@ -48,10 +48,10 @@ class Sapo(Common):
     """Temperatures, by the sign of A."""
 
     sapo_tau_positive: Annotated[float, SAPO_OWN] = Field(
-        1.0, gt=0, le=HUGE, description="the temperature where A > 0"
+        1.0, gt=0, le=HUGE, description="temperature where A > 0"
     )
     sapo_tau_negative: Annotated[float, SAPO_OWN] = Field(
-        1.05, gt=0, le=HUGE, description="the temperature where A <= 0"
+        1.05, gt=0, le=HUGE, description="temperature where A <= 0"
     )
 
 
@@ -85,7 +85,7 @@ class Pspo(Common):
     """How much of the old policy stays."""
 
     pspo_smoothing: Annotated[float, own_key("pspo", affects="update")] = Field(
-        0.1, ge=0, lt=1, description="the share of the old probability in the smoothed one"
+        0.1, ge=0, lt=1, description="share of the old probability in the smoothed one"
     )
 
 
@@ -118,16 +118,16 @@ class Vespo(Common):
     """Exponent and decay, by the sign of A."""
 
     vespo_k_positive: Annotated[float, VESPO_OWN] = Field(
-        2.0, ge=0, le=HUGE, description="the exponent k where A >= 0"
+        2.0, ge=0, le=HUGE, description="exponent k where A >= 0"
     )
     vespo_lambda_positive: Annotated[float, VESPO_OWN] = Field(
-        3.0, gt=0, le=HUGE, description="the decay lambda where A >= 0"
+        3.0, gt=0, le=HUGE, description="decay lambda where A >= 0"
     )
     vespo_k_negative: Annotated[float, VESPO_OWN] = Field(
-        3.0, ge=0, le=HUGE, description="the exponent k where A < 0"
+        3.0, ge=0, le=HUGE, description="exponent k where A < 0"
     )
     vespo_lambda_negative: Annotated[float, VESPO_OWN] = Field(
-        2.0, gt=0, le=HUGE, description="the decay lambda where A < 0"
+        2.0, gt=0, le=HUGE, description="decay lambda where A < 0"
     )
 
 
