@@ -429,62 +429,75 @@ COMMANDS_INTRODUCTION = """\
 
 Made from `gspo_lab/cli/` by `python docs/make_reference.py`; do not edit. `gspo-lab COMMAND --help` prints the same.
 Exit codes: 0 finished, 1 incomplete or a check failed, 2 a mistake that you can correct, 130 interrupted.
+
+## Options of several commands
 """
 
 
 def commands_markdown() -> str:
-    """docs/reference/commands.md: each command with its options, their defaults and examples."""
-    typer_command = command_line()
-    lines = [COMMANDS_INTRODUCTION]
-    for panel, names in PANELS.items():
+    """docs/reference/commands.md: the options that commands share, and each command with the
+    others and examples.
+    """
+    panels = {panel: list(map(_subcommands, names)) for panel, names in PANELS.items()}
+    commands = [entry for panel in panels.values() for entries in panel for entry in entries]
+    counts = Counter(row for _, command in commands for row in _rows(command))
+    shared = [row for row, count in counts.items() if count > 1 and row.startswith("- `--")]
+    lines = [COMMANDS_INTRODUCTION, *sorted(shared), ""]
+    for panel, groups in panels.items():
         lines += [f"## {panel}", ""]
-        for name in names:
-            command = typer_command.commands[name]
-            subcommands = getattr(command, "commands", {})
-            lines += _command(f"gspo-lab {name}", command)
-            for word, subcommand in subcommands.items():
-                lines += _command(f"gspo-lab {name} {word}", subcommand)
+        for entries in groups:
+            for name, command in entries:
+                lines += _command(name, command, shared)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _command(name: str, command: Any) -> list[str]:
-    lines = [
-        f"### {name}",
-        "",
-        re.sub(r"\s*\n\s*\n\s*", "\n\n", inspect.cleandoc(command.help)),
-        "",
-    ]
-    rows = [_parameter(entry) for entry in command.params if entry.name != "help"]
-    if rows:
-        lines += [
-            "| argument or option | value | default | meaning |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
+def _subcommands(name: str) -> list[tuple[str, Any]]:
+    """A command and the commands within it, by what a user types."""
+    command = command_line().commands[name]
+    inner = getattr(command, "commands", {})
+    subcommands = [(f"gspo-lab {name} {word}", subcommand) for word, subcommand in inner.items()]
+    return [(f"gspo-lab {name}", command), *subcommands]
+
+
+def _rows(command: Any) -> list[str]:
+    return [_parameter(entry) for entry in command.params if entry.name != "help"]
+
+
+def _command(name: str, command: Any, shared: list[str]) -> list[str]:
+    text = re.sub(r"\s*\n\s*\n\s*", "\n\n", inspect.cleandoc(command.help))
+    lines = [f"### {name}", "", text, ""]
+    own = [row for row in _rows(command) if row not in shared]
+    if own:
+        lines += [*own, ""]
+    names = [entry.opts[0] for entry in command.params if _parameter(entry) in shared]
+    if names:
+        lines += [f"Also: {', '.join(f'`{option}`' for option in names)}.", ""]
     examples = (command.epilog or "").split("\n\n")[1:]
     return [*lines, *(["```", *examples, "```", ""] if examples else [])]
 
 
 def _parameter(entry: Any) -> str:
+    """An item: the name with the kind of its value, the meaning with the default."""
     is_option = entry.param_type_name == "option"
-    names = (
-        ", ".join(f"`{name}`" for name in entry.opts)
-        if is_option
-        else f"`{_cell(entry.metavar or entry.name.upper())}`"
+    if is_option and entry.is_flag:
+        return f"- `{entry.opts[0]}`: {entry.help}"
+    name = entry.metavar or entry.name.upper()
+    if is_option:
+        name = f"{entry.opts[0]} {entry.metavar or _placeholder(entry.type_descriptor.annotation)}"
+    default = (
+        ""
+        if entry.required or entry.default in (None, "")
+        else f" Default: `{_plain(entry.default)}`."
     )
-    value = ""
-    default = ""
-    if not (is_option and entry.is_flag):
-        value = (is_option and entry.metavar) or _type(entry.type_descriptor.annotation)
-        default = (
-            "needed"
-            if entry.required
-            else ""
-            if entry.default is None
-            else f"`{_plain(entry.default)}`"
-        )
-    return f"| {names} | {_cell(value)} | {default} | {_cell(entry.help)} |"
+    return f"- `{name}`: {entry.help}{default}"
+
+
+def _placeholder(annotation: Any) -> str:
+    """What stands for an option's value; a repeatable option names one of its values."""
+    args = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, args))
+    return _type(args[0] if get_origin(annotation) is list else annotation).upper()
 
 
 def _plain(default: Any) -> str:

@@ -59,10 +59,7 @@ def plan(
     clip_target: Annotated[
         float | None,
         typer.Option(
-            help=(
-                "With --advise: share of tokens to clip after the first mini-batch. Default: each"
-                " arm's clip_target."
-            )
+            help="With --advise: share to clip after mini-batch 0. Default: each arm's clip_target."
         ),
     ] = None,
     task: Annotated[

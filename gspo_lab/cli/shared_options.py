@@ -36,7 +36,7 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting, for example update.learning_rate=3e-4. Repeatable.",
+        help="Override a setting: update.learning_rate=3e-4. Repeatable.",
     ),
 ]
 Seeds = Annotated[
@@ -81,7 +81,7 @@ Sd = Annotated[
     float | None,
     typer.Option(
         callback=_possible,
-        help="Standard deviation of a pair's (or the contrast's) difference. Default: measured.",
+        help="Standard deviation of a pair's or contrast's difference. Default: measured.",
     ),
 ]
 AgainstItself = Annotated[
@@ -98,7 +98,7 @@ Accept = Annotated[
     typer.Option(
         "--accept-mismatch",
         metavar="REASON",
-        help="Accept the undeclared differences that were found. The report prints REASON.",
+        help="Accept undeclared differences of the runs. The report prints REASON.",
     ),
 ]
 UnsafeNoSandbox = Annotated[
@@ -116,7 +116,7 @@ IgnoreMemory = Annotated[
     bool,
     typer.Option(
         "--ignore-memory-check",
-        help="Start even if the estimated memory exceeds what is available.",
+        help="Start even if the memory seems too small.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and exit.")]
