@@ -54,8 +54,8 @@ SELECT studies.study AS study,
        COUNT(run_id) AS runs, COALESCE(SUM(state = 'finished'), 0) AS finished,
        MAX(COALESCE(at, declared_at)) AS latest, question, begun,
        GROUP_CONCAT(DISTINCT json_extract(facts, '$.origin.program')) AS recorded_by,
-       json_extract(content, '$.replicates.name') AS replicates,
-       json_extract(content, '$.trials_of') AS trials_of
+       IIF(json_extract(content, '$.parent.kind') = 'replication', json_extract(content, '$.parent.study'), NULL) AS replicates,
+       IIF(json_extract(content, '$.parent.kind') = 'trial', json_extract(content, '$.parent.study'), NULL) AS trials_of
 FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS begun FROM studies) AS studies
 LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)

@@ -15,8 +15,10 @@ from typing import Any, Self
 from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import completed, known_part
+from gspo_lab.study.parent import Kind, Parent
 from gspo_lab.study.schema import KEYS, Settings
 from gspo_lab.study.tune import Tune, with_values
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
@@ -32,9 +34,8 @@ LOCKED = (
     "claims",
     "sweep",
     "tune",
-    "trials_of",
+    "parent",
     "waive",
-    "replicates",
     "recorded",
 )
 """The keys of study.json that its digest covers."""
@@ -71,7 +72,7 @@ class Arm:
     recorded_keys: frozenset[str] | None = None
 
     @cached_property
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> JsonObject:
         """The settings as nested plain data: every key of this version; of an imported arm those
         recorded.
         """
@@ -92,7 +93,7 @@ class Arm:
             self, declared=tuple(sorted({*self.declared, *values, *changed})), settings=settings
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as study.json has it under the arm's name."""
         swept = {} if self.of is None else {"of": self.of, "dose": self.dose}
         return {"declared": list(self.declared), "settings": self.resolved, **swept}
@@ -105,17 +106,9 @@ class Sweep:
     key: str
     doses: tuple[float, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as study.json has it."""
         return {"key": self.key, "doses": list(self.doses)}
-
-
-@dataclass(frozen=True)
-class Replicates:
-    """The original of a replication: its name, and its content (`identity`) at that time."""
-
-    name: str
-    content: str
 
 
 @dataclass(frozen=True)
@@ -149,9 +142,8 @@ class Declaration:
     sweep: Sweep | None = None
     tune: Tune | None = None
     """How its arms choose some of their settings, and from the first step on the chosen ones."""
-    trials_of: str | None = None
-    """The study whose arms choose their settings on these runs, which are its trials."""
-    replicates: Replicates | None = None
+    parent: Parent | None = None
+    """The study that it was derived from."""
     waived: dict[str, str] = field(default_factory=dict)
     """Waived lint errors: the lint's name and the author's reason."""
     reference_bands: dict[str, Band] = field(default_factory=dict)
@@ -167,7 +159,7 @@ class Declaration:
     created: str = ""
     version: str = ""
     edits: tuple[Edit, ...] = ()
-    superseded: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+    superseded: tuple[JsonObject, ...] = field(default=(), compare=False)
     """The whole locked content of earlier starts under which runs began."""
     digest: str | None = None
     content_digest: str | None = None
@@ -235,22 +227,35 @@ class Declaration:
         """The deciding benchmark: the declared one, else the first; None without a benchmark."""
         return self.verdict.primary or next(iter(self.benches), None)
 
+    @property
+    def judged(self) -> bool:
+        """Whether its runs give a verdict; those of trials, pilots and advice prepare another
+        study.
+        """
+        return self.parent is None or self.parent.kind.judged
+
+    @property
+    def original(self) -> str | None:
+        """The study that it replicates."""
+        if self.parent is None or self.parent.kind is not Kind.REPLICATION:
+            return None
+        return self.parent.study
+
     def derive(
         self,
-        name: str,
+        kind: Kind,
         arms: Iterable[Arm],
         seeds: Iterable[int],
         overrides: Mapping[str, Any] | None = None,
+        *,
+        detail: object = "",
         **changes: Any,
     ) -> Self:
-        """A study made from this one, with no history: trials, pilots, advice, an A/A test, a
-        replication.
-
-        A name that begins with `_` is a folder below this study: what runs there is no run of it.
-        `overrides` are dotted settings of all arms.
+        """A study made from this one, with no history. `detail` ends its name, `overrides` are
+        dotted settings of all arms.
         """
         derived = [arm.stating(overrides) if overrides else arm for arm in arms]
-        history: dict[str, Any] = {
+        history: JsonObject = {
             "added": (),
             "commands": (),
             "created": "",
@@ -262,7 +267,8 @@ class Declaration:
         }
         return replace(
             self,
-            name=f"{self.name}/{name}" if name.startswith("_") else name,
+            name=kind.named(self.name, detail),
+            parent=Parent(self.name, kind, identity(self)),
             arms={arm.name: arm for arm in derived},
             seeds=tuple(seeds),
             **history | changes,
@@ -272,7 +278,7 @@ class Declaration:
         """Whether an arm's setting is known; logs of imported runs record only some."""
         return self.recorded is None or key in self.recorded or key in self.arms[arm].declared
 
-    def locked(self) -> dict[str, Any]:
+    def locked(self) -> JsonObject:
         """The content that is locked before the first step, as plain data."""
         words = {"names": self.verdict.names, "chosen": self.verdict.chosen}
         words = {key: value for key, value in words.items() if value is not None}
@@ -285,9 +291,8 @@ class Declaration:
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
             **({} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}),
-            **({} if self.trials_of is None else {"trials_of": self.trials_of}),
+            **({} if self.parent is None else {"parent": vars(self.parent)}),
             **({"waive": self.waived} if self.waived else {}),
-            **({} if self.replicates is None else {"replicates": vars(self.replicates)}),
             **(
                 {"claims": [claim.model_dump(mode="json") for claim in self.claims]}
                 if self.claims
@@ -296,7 +301,7 @@ class Declaration:
             **({} if self.recorded is None else {"recorded": list(self.recorded)}),
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The content of study.json, with the digest of its locked part."""
         locked = self.locked()
         return {
@@ -361,9 +366,7 @@ OF_A_VERSION = {"settings", "verdict", "claims", "tune"}
 """The parts of study.json whose keys change from version to version."""
 
 
-def _plain_arm(
-    name: str, data: Mapping[str, Any], recorded: Iterable[str] | None
-) -> dict[str, Any]:
+def _plain_arm(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None) -> JsonObject:
     """An arm of study.json with its name, and where the study was imported with all settings and
     the known ones.
     """
@@ -405,7 +408,7 @@ def _not_grown(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Iterator
         yield "another rule of the verdict"
 
 
-def locked_of(data: Mapping[str, Any]) -> dict[str, Any]:
+def locked_of(data: Mapping[str, Any]) -> JsonObject:
     """The part of study.json's content that its digest covers."""
     return {key: data[key] for key in LOCKED if key in data}
 
@@ -444,17 +447,14 @@ def identity(declared: Declaration) -> str:
 
 
 def same_content(declaration: Declaration, other: Declaration) -> bool:
-    """Whether two studies are the same by content; False for imported ones, whose logs never record
-    all settings.
+    """Whether two studies are executions of the same content; never where a study prepares another
+    one, or was imported: logs never record all settings.
     """
-    return (
-        declaration.recorded is None
-        and other.recorded is None
-        and identity(declaration) == identity(other)
-    )
+    comparable = all(study.judged and study.recorded is None for study in (declaration, other))
+    return comparable and identity(declaration) == identity(other)
 
 
-def _content(declared: Declaration) -> dict[str, Any]:
+def _content(declared: Declaration) -> JsonObject:
     """The content of a study: dotted key -> value."""
     verdict = {
         **declared.verdict.model_dump(mode="json"),

@@ -7,6 +7,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from gspo_lab.common.plain_data import JsonObject
+
 T = TypeVar("T")
 adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 """pydantic's reader of a type."""
@@ -15,7 +17,7 @@ BAND = ("objective.clip_low", "objective.clip_high")
 """With `clip = "calibrated"` a pilot sets these two, so they are declared with it."""
 
 
-def flat(data: Any, prefix: str = "") -> dict[str, Any]:
+def flat(data: Any, prefix: str = "") -> JsonObject:
     """Nested tables as dotted keys: `{"update": {"epochs": 1}}` -> `{"update.epochs": 1}`.
 
     A list of tables counts its entries from 0 (`bench.0.name`); other lists stay whole.
@@ -24,7 +26,7 @@ def flat(data: Any, prefix: str = "") -> dict[str, Any]:
         data = {str(index): entry for index, entry in enumerate(data)}
     if not isinstance(data, dict):
         return {prefix: data}
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     for key, value in data.items():
         out.update(flat(value, f"{prefix}.{key}" if prefix else str(key)))
     return out
@@ -48,7 +50,7 @@ def alike_but(settings: Mapping[str, Any], other: Mapping[str, Any], names: Iter
     return all(under(key, allowed) for key in differing(flat(settings), flat(other)))
 
 
-def set_dotted(table: dict[str, Any], key: str, value: Any) -> None:
+def set_dotted(table: JsonObject, key: str, value: Any) -> None:
     """Set a dotted key in nested tables, creating missing tables."""
     *path, last = key.split(".")
     for part in path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.dotted_keys import flat, read, set_dotted, under
 from gspo_lab.study.schema import Settings
 
@@ -49,7 +50,7 @@ class Origin:
         """The program with its version."""
         return f"{self.program} {self.version or 'of unknown version'}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain data, as run.json and the facts of a start have it."""
         details = ("metrics", "files", "settings", "config")
         return {
@@ -76,11 +77,11 @@ ABSENT = "not recorded"
 """Shown in place of an unknown value."""
 
 
-def known_part(settings: Settings, keys: Collection[str]) -> dict[str, Any]:
+def known_part(settings: Settings, keys: Collection[str]) -> JsonObject:
     """The settings under these dotted keys as nested plain data, with the benchmarks' names and
     sizes.
     """
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     for key, value in flat(settings.model_dump(mode="json", exclude={"bench"})).items():
         if under(key, keys):
             set_dotted(out, key, value)
@@ -96,7 +97,7 @@ def filled(stored: Mapping[str, Any]) -> Settings:
     return Settings.model_validate(completed(stored))
 
 
-def completed(stored: Mapping[str, Any]) -> dict[str, Any]:
+def completed(stored: Mapping[str, Any]) -> JsonObject:
     """The same as plain data, with the keys that have no default."""
     out = {"model": ABSENT, "task": {}, **stored}
     return out | (

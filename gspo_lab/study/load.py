@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
@@ -131,7 +132,7 @@ def load_study(
 
 
 def _override(
-    raw: dict[str, Any],
+    raw: JsonObject,
     overrides: Sequence[str],
     steps: int | None,
     seeds: int | Sequence[int] | None,
@@ -187,7 +188,7 @@ def _broken_verdict(
     return problems
 
 
-def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
+def _mirror(raw: JsonObject, problems: list[str]) -> tuple[str, ...]:
     """Take `mirror` out of the table `[record]`, whose remaining keys belong to each run."""
     record = raw.get("record")
     if not isinstance(record, dict) or "mirror" not in record:
@@ -210,7 +211,7 @@ def study_file(path: Path) -> Path:
     return path
 
 
-def _first_seeds(raw: dict[str, Any], count: int) -> list[int]:
+def _first_seeds(raw: JsonObject, count: int) -> list[int]:
     """The first `count` declared seeds, then those above them that no trial of [tune] has."""
     declared = list(_seeds(raw.get("seeds", 3), []))
     tune = raw.get("tune")
@@ -223,7 +224,7 @@ def _first_seeds(raw: dict[str, Any], count: int) -> list[int]:
     return declared[:count]
 
 
-def parsed(path: Path) -> dict[str, Any]:
+def parsed(path: Path) -> JsonObject:
     """The tables of a TOML file. LabError where the file is missing or not TOML."""
     if not path.is_file():
         studies = sorted(p.stem for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
@@ -256,9 +257,7 @@ def _text(path: Path) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def split(
-    raw: Mapping[str, Any], problems: list[str]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[JsonObject, dict[str, JsonObject]]:
     """The settings that all arms share, and the arms' own tables."""
     keys = (*BASE_KEYS, *STUDY_KEYS)
     for key in raw:
@@ -286,7 +285,7 @@ def split(
 
 
 def resolved_arms(
-    base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]
+    base: JsonObject, tables: dict[str, JsonObject], problems: list[str]
 ) -> dict[str, Arm]:
     """The arms of a study's tables over what all share; mistakes are added to `problems`."""
     shared = base.get("objective", {})
@@ -323,9 +322,9 @@ def resolved_arms(
 
 def _arm(
     name: str,
-    table: dict[str, Any],
-    base: dict[str, Any],
-    shared: dict[str, Any],
+    table: JsonObject,
+    base: JsonObject,
+    shared: JsonObject,
     problems: list[str],
 ) -> Arm | None:
     where = f"arm.{name}"
@@ -360,10 +359,10 @@ def _arm(
 
 def _merged_table(
     where: str, table: Mapping[str, Any], base: Mapping[str, Any], problems: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[JsonObject, JsonObject]:
     """The shared settings changed by an arm's table, and the table's keys of the objective."""
     merged = dict(base)
-    objective: dict[str, Any] = {}
+    objective: JsonObject = {}
     for key, value in table.items():
         if key == "objective":
             objective["preset"] = value
@@ -432,7 +431,7 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
 
 
 def _at_every_dose(
-    sweep: Sweep, base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]
+    sweep: Sweep, base: JsonObject, tables: dict[str, JsonObject], problems: list[str]
 ) -> dict[str, Arm]:
     """The arms at each dose, `gspo@0.0002` of `gspo`; a mistake at several doses is reported
     once.
@@ -462,7 +461,7 @@ def _at_every_dose(
 
 def _objective(
     shared: Mapping[str, Any], own_keys: Mapping[str, Any], where: str, problems: list[str]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Every key of the objective: the preset's values, changed by `shared` and then by the arm's
     own `stated` keys.
     """

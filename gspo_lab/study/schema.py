@@ -33,6 +33,7 @@ from gspo_lab.common.keys import (
     Whole,
     keys,
 )
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.training.objectives.losses import traits
 from gspo_lab.training.objectives.presets import Objective
@@ -56,7 +57,7 @@ class TaskTable(BaseModel):
         return {"name": data} if isinstance(data, str) else data
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The keys beside the known ones."""
         return dict(self.model_extra or {})
 
@@ -570,7 +571,7 @@ def unread(key: str, run: Settings) -> str | None:
     return None if read is None or read.holds(run) else f"does nothing {read.otherwise.format(run)}"
 
 
-def cost(settings: Mapping[str, Any]) -> dict[str, Any]:
+def cost(settings: Mapping[str, Any]) -> JsonObject:
     """Per key that a step's time depends on what counts of its value; runs that are equal in all
     cost alike.
 

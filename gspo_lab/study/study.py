@@ -3,11 +3,12 @@
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.declaration import Arm, Band, Declaration
 from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, completed
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.runtime_tables import LaunchTable
 from gspo_lab.study.schema import Settings
 
@@ -61,7 +62,7 @@ class Run:
         """Its folder."""
         return runs / self.study / self.arm / f"s{self.seed}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The content of run.json."""
         arm = Arm(self.arm, self.declared, self.settings, recorded_keys=self.recorded_keys)
         return {
@@ -79,7 +80,7 @@ class Run:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> "Run":
+    def from_json(data: JsonObject) -> "Run":
         """The run of run.json's content. KeyError or TypeError for other data."""
         settings = data["settings"]
         imported = data.get(ORIGIN) is not None
@@ -146,10 +147,11 @@ def aa_study(study: Study, arm: str) -> Study:
     twins = [replace(original, name=f"{arm}-{letter}") for letter in ("a", "b")]
     verdict = study.verdict.replace(baseline=f"{arm}-a", contrast=None, names=None, order=None)
     return study.derive(
-        f"{study.name}-aa-{arm}",
+        Kind.AA,
         twins,
         study.seeds,
         {"rollout.coupled": False},
+        detail=arm,
         verdict=verdict,
         claims=(),
         sweep=None,

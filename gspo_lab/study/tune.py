@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from gspo_lab.common.keys import Table
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
 from gspo_lab.training.objectives.presets import published_range, with_published_range
@@ -37,9 +38,9 @@ class Tune(Table):
     seeds: list[int]
     steps: int
     eta: int
-    candidates: dict[str, list[dict[str, Any]]]
+    candidates: dict[str, list[JsonObject]]
     """Per arm its candidates: dotted key -> value."""
-    declared: dict[str, dict[str, Any]]
+    declared: dict[str, JsonObject]
     """Per arm the values that it declares."""
     chosen: dict[str, int] = Field({})
     """Per arm the index of the chosen candidate."""
@@ -91,7 +92,7 @@ class Tune(Table):
         """The settings that an arm chooses."""
         return list(self.declared[arm])
 
-    def values(self, arm: str) -> dict[str, Any]:
+    def values(self, arm: str) -> JsonObject:
         """The values that an arm chose, before that those that it declares."""
         return self.candidates[arm][self.chosen[arm]] if arm in self.chosen else self.declared[arm]
 

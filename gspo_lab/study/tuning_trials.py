@@ -18,9 +18,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.schema import KEYS, TuneTable, cost
 from gspo_lab.study.settings_validation import broken_within
 from gspo_lab.study.study import Study
@@ -122,7 +124,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _odd_candidates(
-    candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]
+    candidates: Mapping[str, list[JsonObject]], arms: Mapping[str, Arm]
 ) -> list[str]:
     """The mistakes of single candidates, a broken rule once, and the first candidate of another
     cost.
@@ -132,9 +134,9 @@ def _odd_candidates(
     """
     out: dict[str, str] = {}
     unequal: list[str] = []
-    common: dict[str, Any] = {}
+    common: JsonObject = {}
     for name, choices in candidates.items():
-        of_arm: dict[str, Any] = {}
+        of_arm: JsonObject = {}
         for index, values in enumerate(choices):
             where = f"arm {name} with {label(values)}"
             if label(values) in map(label, choices[:index]):
@@ -169,11 +171,6 @@ def _odd_candidates(
     return list(out.values()) or unequal[:1]
 
 
-def trials_name(study: str) -> str:
-    """The name of the study of trials."""
-    return f"{study}-trials"
-
-
 def trial_study(study: Study) -> Study:
     """The trials of a study that tunes, as a study: every candidate of every arm on the trials'
     seeds.
@@ -197,14 +194,13 @@ def trial_study(study: Study) -> Study:
             arms.append(replace(candidate, name=name, settings=settings, of=arm.name))
     keys = dict.fromkeys(chain.from_iterable(map(tune.keys, study.arms)))
     return study.derive(
-        trials_name(study.name),
+        Kind.TRIAL,
         arms,
         tune.seeds,
         question=f"Which {', '.join(keys)} does each arm of {study.name} train best with?",
         verdict=VerdictTable(primary=None if tune.metric == REWARD else tune.metric, last=1),
         claims=(),
         tune=tune.undecided,
-        trials_of=study.name,
         waived={},
         mirror=(),
     )
@@ -212,7 +208,7 @@ def trial_study(study: Study) -> Study:
 
 def trained_arms(study: Study) -> list[Arm]:
     """All arms that will train: the study's, and the trials' candidates while none is chosen."""
-    undecided = study.tune is not None and not study.tune.chosen and study.trials_of is None
+    undecided = study.tune is not None and not study.tune.chosen and study.judged
     return [*study.arms.values(), *(trial_study(study).arms.values() if undecided else ())]
 
 

@@ -71,7 +71,7 @@ def test_trials_are_a_study_of_their_own(tmp_path: Path) -> None:
         tmp_path, more='[tune.arm.gspo]\n"objective.clip_high" = [3e-4, 4e-4, 5e-4, 6e-4]'
     )
     trials = trial_study(study)
-    assert (trials.name, trials.seeds, trials.trials_of) == ("tiny-trials", (7, 8), "tiny")
+    assert (trials.name, trials.seeds, trials.parent.study) == ("tiny-trials", (7, 8), "tiny")
     assert list(trials.arms)[3:6] == ["grpo@0.0008", "gspo@1e-05_0.0003", "gspo@5e-05_0.0004"]
     one = trials.arms["gspo@5e-05_0.0004"]
     assert (one.of, one.settings.update.learning_rate, one.settings.objective.clip_high) == (

@@ -182,8 +182,8 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     runs = count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = f"{counted(len(states), 'run')}."
-    if declared.trials_of is not None and decided.reason is not None:
-        show = ("show", declared.trials_of)
+    if declared.parent is not None and not declared.judged and decided.reason is not None:
+        show = ("show", declared.parent.study)
         return StudyAnswer("trials", "grey", show, (count,), why=decided.reason.sentence)
     planned = len(declared.arms) * len(decided.seeds)
     if not decided.resolved and any(state in UNDER_WAY for state in states):

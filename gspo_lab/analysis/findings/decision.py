@@ -225,8 +225,9 @@ def _paired_seeds(source: Source) -> tuple[tuple[int, ...], list[Reason]]:
 
 def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
     """Why no score of the study can decide."""
-    if declared.trials_of is not None:
-        text = f"no verdict: these are the trials on which the arms of {declared.trials_of} chose"
+    if declared.parent is not None and not declared.judged:
+        arms = f"the arms of {declared.parent.study}"
+        text = f"no verdict: these are the trials on which {arms} chose"
         return Reason("trials", text)
     if swept:
         return None

@@ -202,7 +202,7 @@ def execution(source: Source, study: Source) -> Execution:
     begun = any(run.state != State.PLANNED for run in runs(source))
     return Execution(
         name=source.label,
-        relation=ORIGINAL if declared.replicates is None else REPLICATION,
+        relation=ORIGINAL if declared.original is None else REPLICATION,
         declared_at=declared.created,
         study=str(source.evidence.study(source.study)["name"]),
         seeds=decided.seeds,
@@ -258,10 +258,10 @@ def all_executions(source: Source) -> Executions:
         *archived(source),
         *(member for path in source.elsewhere for member in executions_at(path, source)),
     ]
-    link = source.declaration.replicates
-    if link is not None and all(member.study != link.name for member in alike):
-        unread = ANOTHER if link.name in source.evidence.studies() else NOT_HERE
-        alike.append(Execution(link.name, ORIGINAL, "", link.name, unread=unread))
+    name = source.declaration.original
+    if name is not None and all(member.study != name for member in alike):
+        unread = ANOTHER if name in source.evidence.studies() else NOT_HERE
+        alike.append(Execution(name, ORIGINAL, "", name, unread=unread))
     listed: list[Execution] = []
     for member in sorted(
         alike, key=lambda member: (member.relation == REPLICATION, member.declared_at, member.name)

@@ -83,8 +83,8 @@ def reproduce(declared: Declaration) -> list[str]:
     that it replicates.
     """
     starts = [["run", *command] for command in declared.commands]
-    if declared.replicates is not None:
-        starts = [["replicate", declared.replicates.name]]
+    if declared.original is not None:
+        starts = [["replicate", declared.original]]
     readers = (["certify", declared.name], ["report", declared.name])
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *readers)]
 
@@ -333,7 +333,7 @@ class TuningView(View):
 def tuning_view(study: Source) -> TuningView | None:
     """None for a study whose arms train with what they declare."""
     tune = study.declaration.tune
-    if tune is None or study.declaration.trials_of is not None:
+    if tune is None or not study.declaration.judged:
         return None
     if not tune.chosen:
         return TuningView(None)

@@ -1,9 +1,9 @@
 """The progress of a worker, read from the files in its folder."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from gspo_lab.analysis.stats.collapse import stability
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording import journal
 from gspo_lab.recording.records import ROLLOUT
@@ -55,7 +55,7 @@ class RunWatch:
         )  # its engine reports only steps
         self.progress.phase = Phase.TRAINING if silent else self._phase
         size = self.path.stat().st_size if self.path.exists() else 0
-        new: Sequence[dict[str, Any]] = ()
+        new: Sequence[JsonObject] = ()
         if size != self._size:
             self._size = size
             scanned = journal.scan(self.path, self._offset)
@@ -78,7 +78,7 @@ class RunWatch:
             self._judge()
         return bool(new)
 
-    def _time(self, record: dict[str, Any], now: float | None) -> None:
+    def _time(self, record: JsonObject, now: float | None) -> None:
         """Count the time of the work behind a record; `now` None: the watch had not begun."""
         kind = record.get("kind")
         passed = 0.0 if now is None or self._latest is None else now - self._latest
@@ -128,7 +128,7 @@ class RunWatch:
             )
         progress.left = remaining
 
-    def _store(self, record: dict[str, Any]) -> None:
+    def _store(self, record: JsonObject) -> None:
         """Store the data of the collapse rule; a worker that resumes voids the steps after its
         checkpoint.
         """
@@ -153,7 +153,7 @@ class RunWatch:
             None if judged.collapse is None else (judged.collapse, judged.cause or "")
         )
 
-    def _update_progress(self, record: dict[str, Any]) -> None:
+    def _update_progress(self, record: JsonObject) -> None:
         progress = self.progress
         kind = record.get("kind")
         if kind == "update" and record.get("clip_fraction_tokens") is not None:
@@ -178,7 +178,7 @@ class RunWatch:
             progress.step = record["step"]
 
 
-def _starts(record: dict[str, Any]) -> bool:
+def _starts(record: JsonObject) -> bool:
     return record.get("kind") == "status" and record["state"] == STARTED
 
 

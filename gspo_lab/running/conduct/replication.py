@@ -20,8 +20,9 @@ from gspo_lab.recording.runfolder import run_folders
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.plan.preparation import needs_start
 from gspo_lab.study import Arm, Declaration, Study, load_study
-from gspo_lab.study.declaration import Replicates, differences, identity, same_content
+from gspo_lab.study.declaration import differences, same_content
 from gspo_lab.study.overrides import drop_options, seed_words
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.tuning_trials import tuned
 
 SHOWN = 4
@@ -78,7 +79,7 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
             f"{original.name} is not finished ({first_few(missing, ', ', SHOWN)}): go on with it"
             " first, it has no result to replicate"
         )
-    replications = [declared for declared in _declared(runs) if _repeats(declared, original.name)]
+    replications = [declared for declared in _declared(runs) if declared.original == original.name]
     replications.sort(key=lambda declared: (len(declared.name), declared.name))
     place = path if file_study is not None else _place(original, runs)
     if replications and not another:
@@ -87,9 +88,7 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
             replications[-1],
         )
         return Replication(_study(begun, begun, place, file_study), original, begun=True)
-    names = (f"{original.name}-r{number}" for number in count(1))
-    name = next(name for name in names if not (runs / name).exists())
-    declared = _new_declaration(original, name, runs)
+    declared = _new_declaration(original, runs)
     return Replication(_study(original, declared, place, file_study), original, begun=False)
 
 
@@ -107,16 +106,11 @@ def _original(name: str, runs: Path) -> Declaration:
             f"{name} was imported: its logs do not record enough to train it again; write a study"
             " file"
         )
-    if declared.trials_of is not None:
-        raise LabError(
-            f"{name} are the trials of {declared.trials_of}: gspo-lab replicate"
-            f" {declared.trials_of}"
-        )
-    if (
-        declared.replicates is not None
-        and (original := _read(runs / declared.replicates.name / STUDY)) is not None
-    ):
-        return original
+    if declared.parent is not None and not declared.judged:
+        parent = declared.parent.study
+        raise LabError(f"{name} are the trials of {parent}: gspo-lab replicate {parent}")
+    if declared.original is not None:
+        return _read(runs / declared.original / STUDY) or declared
     return declared
 
 
@@ -133,10 +127,6 @@ def _declared(runs: Path) -> Iterator[Declaration]:
                 yield declared
 
 
-def _repeats(declared: Declaration, name: str) -> bool:
-    return declared.replicates is not None and declared.replicates.name == name
-
-
 def _missing_runs(name: str, runs: Path) -> list[str]:
     """The unfinished runs that a study's decision needs, with their states."""
     with Evidence.open(database_of(runs), runs) as evidence:
@@ -151,13 +141,13 @@ def _missing_runs(name: str, runs: Path) -> list[str]:
     return missing
 
 
-def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaration:
+def _new_declaration(original: Declaration, runs: Path) -> Declaration:
     """The declaration of a new replication: its seeds are larger than those of every execution of
     the study.
     """
     used = {*original.seeds, *(original.tune.seeds if original.tune is not None else ())}
     for execution in (*_declared(runs), *_declared(runs / ARCHIVE)):
-        if same_content(execution, original) or _repeats(execution, original.name):
+        if same_content(execution, original) or execution.original == original.name:
             used |= set(execution.seeds)
     number = len(original.seeds) - len(original.added)
     first_seed = max(used) + 1
@@ -166,11 +156,12 @@ def _new_declaration(original: Declaration, name: str, runs: Path) -> Declaratio
             f"{original.name} has used seed {first_seed - 1}: no {number} fresh seeds are left"
             " beyond it"
         )
+    free = (n for n in count(1) if not (runs / Kind.REPLICATION.named(original.name, n)).exists())
     return original.derive(
-        name,
+        Kind.REPLICATION,
         [_with_new_start(arm, first_seed) for arm in original.arms.values()],
         range(first_seed, first_seed + number),
-        replicates=Replicates(original.name, identity(original)),
+        detail=next(free),
         reference_bands=original.reference_bands,
     )
 

@@ -15,14 +15,14 @@ was used is advised.
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from gspo_lab.analysis.readings import average, middle
 from gspo_lab.common.atomic_files import exclusive_lock, read_json, write_json
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import ADVICE, BANDS, CONDUCTOR_LOCK
+from gspo_lab.common.paths import BANDS, CONDUCTOR_LOCK
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -36,6 +36,7 @@ from gspo_lab.running.progress import ProgressView
 from gspo_lab.study import Arm, Run, Settings, Study
 from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted_keys import flat, under
+from gspo_lab.study.parent import Kind
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.presets import PRESETS
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
@@ -66,7 +67,7 @@ def run_pilots(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> b
             archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
         write_run(run, runs)
         if not folder.status().finished:
-            items.append(run_item(run, runs, stage="pilots", row=f"pilot {run.arm}", column=""))
+            items.append(run_item(run, runs, Kind.PILOT))
     return pool.work(title, items)
 
 
@@ -97,7 +98,7 @@ def _range_of(arm: Arm, folder: RunFolder, subject: str) -> Band:
         raise LabError(f"{subject}: {error} (pilot: {folder.path})") from error
 
 
-def _details(folder: RunFolder) -> list[dict[str, Any]]:
+def _details(folder: RunFolder) -> list[JsonObject]:
     """`response_detail` of the updates after the ignored steps, without each step's first
     mini-batch.
     """
@@ -121,7 +122,7 @@ class Advice:
     response-level rule, on mini-batches >= 1; None: not measured."""
 
     rule: str
-    declared: dict[str, Any]
+    declared: JsonObject
     """The declared settings of the pilots' arm except its range, as in its TOML table."""
     clip_low: float
     clip_high: float
@@ -155,7 +156,7 @@ class Advice:
             f" {self.clip_high:.4g}\n"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Every number, and whether the range held."""
         return {**asdict(self), "holds": self.holds}
 
@@ -190,7 +191,7 @@ def advise(
     slots = launcher.slots(next(iter(arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)
-    home = runs / study.name / ADVICE
+    home = runs / Kind.ADVICE.named(study.name)
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
@@ -204,7 +205,7 @@ def advise(
             for rule, arm in arms.items():
                 if (band := _next_band(arm, tried[rule])) is not None:
                     tried_arm = replace(arm, name=f"{rule}-{number}")
-                    pilots.append(pilot(study, tried_arm, band, ADVICE))
+                    pilots.append(pilot(study, tried_arm, band, Kind.ADVICE))
                     tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
             new = [run for run in pilots if not RunFolder(run.folder(runs)).status().steps]
             first_batches = [replace(run, until=1) for run in new]
@@ -230,7 +231,7 @@ def arm_of(study: Study, rule: str, share: float | None) -> Arm:
     ]
     arm = (matching or arms)[0]
     data = arm.settings.model_dump(mode="json")
-    objective: dict[str, Any] = data["objective"]
+    objective: JsonObject = data["objective"]
     if not matching:
         level = PRESETS[rule].importance_sampling_level
         objective |= {"preset": rule, "policy_loss": "clip", "importance_sampling_level": level}
@@ -239,7 +240,7 @@ def arm_of(study: Study, rule: str, share: float | None) -> Arm:
     return Arm(name=rule, declared=arm.declared, settings=Settings.model_validate(data))
 
 
-def _declared(arm: Arm) -> dict[str, Any]:
+def _declared(arm: Arm) -> JsonObject:
     """The arm's declared settings except its range, by their TOML keys; the preset is
     `objective`.
     """
@@ -330,5 +331,5 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
     )
 
 
-def _values(records: list[dict[str, Any]], name: str) -> list[float]:
+def _values(records: list[JsonObject], name: str) -> list[float]:
     return [record[name] for record in records if record.get(name) is not None]

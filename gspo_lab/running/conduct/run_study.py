@@ -55,7 +55,7 @@ from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.running.plan.preparation import found_bands, pilot, pilot_arms
 from gspo_lab.running.progress import ProgressView, print_text
 from gspo_lab.study import Declaration, Run, Study
-from gspo_lab.study.tuning_trials import trials_name
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.verdict_tables import score_named
 
 
@@ -228,7 +228,7 @@ def _lock_folder(
 ) -> Path:
     """Lock the study's folder. `fresh` first archives it and removes its workers from queues."""
     home = runs / study.name
-    trials = runs / trials_name(study.name)
+    trials = runs / Kind.TRIAL.named(study.name)
     refusal = (
         f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a"
         " study beside it"

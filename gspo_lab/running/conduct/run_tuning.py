@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gspo_lab.analysis.matching.tuning_check import choices_text, read_trials
-from gspo_lab.common.atomic_files import read_json, sha256_of
+from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import STUDY, database_of
+from gspo_lab.common.paths import database_of
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence
@@ -27,6 +27,7 @@ from gspo_lab.running.conduct.study_lock import (
 from gspo_lab.running.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.running.progress import print_text
 from gspo_lab.study import Declaration, Study
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.tune import Tune
 from gspo_lab.study.tuning_trials import trial_study, tuned
 
@@ -52,7 +53,8 @@ def with_chosen_settings(
     declare(study, home)
     trials = trial_study(study)
     folder = home.parent / trials.name
-    if (data := read_json(folder / STUDY)) is not None and data.get("trials_of") != study.name:
+    former = stored_declaration(folder)
+    if former is not None and (former.parent is None or former.parent.study != study.name):
         raise LabError(
             f"{folder} is a study of its folder, where the trials of {study.name} would lie; give"
             " this one another --name"
@@ -115,9 +117,7 @@ def _choice(
         waiting = [replace(runs[run], until=steps) for run in result.open]
         for run in waiting:
             write_run(run, pool.runs)
-        items = [
-            run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting
-        ]
+        items = [run_item(run, pool.runs, Kind.TRIAL) for run in waiting]
         results_before = len(pool.results)
         pool.work(
             f"trials, round {1 + len(result.rounds)} of {len(tune.rounds)}, to step {steps}", items

@@ -29,8 +29,9 @@ from gspo_lab.running.plan.preparation import (
     start_folder,
     warm_start_request,
 )
-from gspo_lab.running.progress import WARM_STARTS, ProgressCell, ProgressView
+from gspo_lab.running.progress import TRAINING, WARM_STARTS, ProgressCell, ProgressView
 from gspo_lab.study import Run
+from gspo_lab.study.parent import Kind
 
 TICK_SECONDS = 0.2
 INGEST_SECONDS = 0.5
@@ -60,19 +61,16 @@ def starts_to_make(runs_to_start: Iterable[Run], runs: Path) -> list[WorkItem]:
     return items
 
 
-def run_item(
-    run: Run,
-    runs: Path,
-    *,
-    stage: str = "training",
-    row: str | None = None,
-    column: str | None = None,
-) -> WorkItem:
-    """The work item of a run, up to its `until`. `write_run` writes its run.json."""
+def run_item(run: Run, runs: Path, kind: Kind | None = None) -> WorkItem:
+    """The work item of a run up to its `until`; `kind`: it is that of a derived study.
+
+    `write_run` writes its run.json.
+    """
     folder = RunFolder(run.folder(runs))
     watch = RunWatch(folder, run, run.until)
-    row = run.arm if row is None else row
-    column = f"s{run.seed}" if column is None else column
+    stage = TRAINING if kind is None else f"{kind}s"
+    row = run.arm if kind is None else f"{kind} {run.arm}"
+    column = "" if kind is Kind.PILOT else f"s{run.seed}"
     return WorkItem(ProgressCell(stage, row, column, watch.progress), folder, watch)
 
 

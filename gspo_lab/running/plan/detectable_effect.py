@@ -365,7 +365,7 @@ def comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float
     benchmark.
     """
     declared = source.declaration
-    if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
+    if declared.verdict.last != study.verdict.last or not declared.judged:
         return {}
     conditions = _conditions(next(iter(study.arms.values())), study.primary)
     names = {

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import BANDS, PILOTS, STARTS, STUDY
+from gspo_lab.common.paths import BANDS, STARTS, STUDY
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
 from gspo_lab.study import Arm, Declaration, Run, Study, digest, flat
 from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted_keys import BAND
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.tuning_trials import trial_study
 from gspo_lab.tasks import task_key
 from gspo_lab.training.models.check import EMBEDDED
@@ -101,7 +102,7 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
         ) from error
 
 
-def pilot(study: Study, arm: Arm, band: Band | None = None, folder: str = PILOTS) -> Run:
+def pilot(study: Study, arm: Arm, band: Band | None = None, kind: Kind = Kind.PILOT) -> Run:
     """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio
     recorded.
     """
@@ -116,7 +117,7 @@ def pilot(study: Study, arm: Arm, band: Band | None = None, folder: str = PILOTS
         "steps": PILOT_STEPS,
         "bench": [],
     }
-    (run,) = study.derive(folder, [arm], [FIRST_SEED + study.seeds[0]], overrides).runs()
+    (run,) = study.derive(kind, [arm], [FIRST_SEED + study.seeds[0]], overrides).runs()
     return run
 
 

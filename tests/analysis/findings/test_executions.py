@@ -42,10 +42,13 @@ def ahead(by: int) -> Callable[[Run, Record], Record]:
     return scored(lambda run: 8 + (by + run.seed % 2 if run.arm == "gspo" else 0))
 
 
-def relabel(home: Path, created: str, replicates: dict[str, str] | None = None) -> None:
-    """A study.json as if it had been declared at this time, as a replication or not."""
+def relabel(home: Path, created: str, of: str | None = None) -> None:
+    """A study.json as if it had been declared at this time, as a replication `of` one or not."""
     content = json.loads((home / "study.json").read_text())
-    content |= {"created": created} | ({"replicates": replicates} if replicates else {})
+    content |= {"created": created}
+    if of:
+        link = {"study": of, "kind": "replication", "content": identity(declared(home))}
+        content |= {"parent": link}
     content["digest"] = digest({key: content[key] for key in LOCKED if key in content})
     (home / "study.json").write_text(json.dumps(content))
 
@@ -69,8 +72,7 @@ def lab(
         folder, toml, name=name, steps=4, every=4, change=ahead(by), end=lambda run: state
     )
     home = database.parent / name
-    link = {"name": of, "content": identity(declared(home))} if of else None
-    relabel(home, created, link)
+    relabel(home, created, of)
     ingest(database.parent)
     return database
 
@@ -230,7 +232,7 @@ def test_runs_under_other_seeds_are_a_copy(tmp_path: Path) -> None:
             tmp_path / folder, again, name="again", steps=4, every=4, change=copied(by, rollout)
         )
         home = database.parent / "again"
-        relabel(home, "2027-01-01", {"name": "toy", "content": identity(declared(home))})
+        relabel(home, "2027-01-01", of="toy")
         ingest(database.parent)
         with Evidence.open(database) as evidence:
             every = all_executions(Source(evidence, "toy"))
@@ -315,7 +317,7 @@ def test_content_is_the_same_whatever_name_seeds_and_date(tmp_path: Path) -> Non
     other = declared(runs / "other")
     longer = declared(runs / "longer")
     assert identity(toy) == identity(again)
-    assert again.replicates is not None
+    assert again.original is not None
     assert again.digest == again.content_digest
     assert (differences(toy, other), differences(toy, longer)) == (["verdict.margin"], ["steps"])
 

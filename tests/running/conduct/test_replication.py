@@ -39,12 +39,12 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     )
     declared = kept(expected.study, runs)
     assert identity(declared) == identity(initial)
-    assert (declared.replicates.name, declared.replicates.content) == ("toy", identity(initial))
+    assert (declared.original, declared.parent.content) == ("toy", identity(initial))
     assert declared.digest == declared.content_digest
     assert (declared.verdict, declared.question) == (initial.verdict, initial.question)
     locked = json.loads((runs / "toy-r1" / "study.json").read_text())
     changed = Declaration.parse(
-        locked | {"replicates": locked["replicates"] | {"name": "another"}}, "toy-r1"
+        locked | {"parent": locked["parent"] | {"study": "another"}}, "toy-r1"
     )
     assert changed.digest != changed.content_digest, "the link is locked"
     entry = expected.study.runs()[0]
