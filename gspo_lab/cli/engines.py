@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gspo_lab.cli.output import print_json, print_table
+from gspo_lab.cli.output import print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import Json, Overrides
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
@@ -88,7 +88,7 @@ def install(
     from gspo_lab.training.engines.virtualenvs import install as make
     from gspo_lab.training.engines.virtualenvs import version_of
 
-    home = make(engine, on_gpu(device), lambda line: typer.echo(line, err=True))
+    home = make(engine, on_gpu(device), lambda line: print_lines([line], err=True))
     typer.echo(f"{engine} {version_of(engine)} is installed in {home}")
     if check:
         check_engine(engine, device)

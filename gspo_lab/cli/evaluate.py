@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.output import print_json, print_table
+from gspo_lab.cli.output import print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import (
     RUNS,
     Json,
@@ -418,8 +418,8 @@ def _print_published(rows: list[JsonObject]) -> None:
     from gspo_lab.cli.published_score import sentence
 
     for row in rows:
-        typer.echo(f"{row['run_id']}, step {row['step']}: {sentence(row['published'])}")
-    typer.echo(_published_protocol(rows[0]["published"]["differs"]))
+        print_lines([f"{row['run_id']}, step {row['step']}: {sentence(row['published'])}"])
+    print_lines([_published_protocol(rows[0]["published"]["differs"])])
 
 
 def _show(

@@ -227,11 +227,11 @@ def export(
                     f"export --format {format}: of which study? It has"
                     f" {', '.join(evidence.studies())}"
                 )
-            typer.echo(str(export_runs(evidence, study, output_dir, format)))
+            print_lines([str(export_runs(evidence, study, output_dir, format))])
             return
         kind: Literal["csv", "parquet"] = "parquet" if format == "parquet" else "csv"
         paths = export_tables(database_of(runs), study, output_dir, kind)
         if study is not None:
             paths.append(write_log(read_run_rows(evidence, study), output_dir, kind))
     for path in paths:
-        typer.echo(str(path))
+        print_lines([str(path)])

@@ -54,4 +54,4 @@ def init(
             task = typer.prompt("task (own, or built-in: addition, chain, guess)", default=OWN)
     paths = write_study(folder, model, task)
     print_lines(map(str, paths))
-    typer.echo(f"next: gspo-lab plan {paths[0]}")
+    print_lines([f"next: gspo-lab plan {paths[0]}"])

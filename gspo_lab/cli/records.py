@@ -68,7 +68,7 @@ def rebuild(runs: Runs = RUNS) -> None:
             f"the old database was damaged; it is kept as {report.replaced}: delete it when you do"
             " not need it"
         )
-    typer.echo(f"{database_of(runs)}: {report.records:,} records of {report.runs} runs")
+    print_lines([f"{database_of(runs)}: {report.records:,} records of {report.runs} runs"])
     if report.damaged:
         raise typer.Exit(Exit.INCOMPLETE)
 

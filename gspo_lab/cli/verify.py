@@ -17,6 +17,7 @@ from gspo_lab.cli.shared_options import (
     evidence_of,
     run_named,
     study_named,
+    warn,
 )
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
@@ -74,10 +75,14 @@ def certify(
     from gspo_lab.analysis.findings.matched import study_certificate
     from gspo_lab.analysis.matching.certificate import verify_record
     from gspo_lab.analysis.readings import Source
+    from gspo_lab.running.plan.plan import lost_models
 
     with evidence_of(runs) as evidence:
         study_name = study_named(evidence, study, runs)
         source = Source(evidence, study_name)
+        ids = [run.id for run in evidence.chosen(study_name)]
+        if lost := [run for run in ids if RunFolder(runs / run).has_lost_model()]:
+            warn(lost_models(lost))
         decided = decision(source)
         # The sample is drawn anew each time, so that a forger cannot know which answers are graded
         # again.

@@ -79,6 +79,28 @@ def test_a_type_of_a_model_is_harmless(here: Path) -> None:
     harmless(said, marks=False)
 
 
+@pytest.mark.parametrize(
+    "end", ["raise LabError(HOSTILE)", "os.write(2, HOSTILE.encode()); os._exit(1)"]
+)
+def test_the_last_words_of_a_worker_and_its_place_are_harmless(here: Path, end: str) -> None:
+    """An engine's error, or the end of what its process wrote, is in the line of its run."""
+    (here / "hostile.py").write_text(
+        f"""import os
+from gspo_lab.common.errors import LabError
+HOSTILE = {HOSTILE!r}
+class Engine:
+    def train(self, run, sink, folder, stop):
+        {end}
+"""
+    )
+    path = write_study(here)
+    words = ("run", path, "--arms", "grpo", "--seed", "0", "--jobs", "1")
+    settings = ("engine.name='hostile.py:Engine'", "model='tiny-qwen3'", "warm_start.steps=1")
+    said = gspo_lab(*words, "--set", settings[0], "--set", settings[1], "--set", settings[2])
+    assert said.code in (1, 2), said
+    harmless(said)
+
+
 def test_tables_progress_and_json_are_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([{HOSTILE: HOSTILE, "[red]": "[blue]"}], empty="", title=HOSTILE)
     print_table([], empty=HOSTILE)

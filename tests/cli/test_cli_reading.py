@@ -23,7 +23,7 @@ from gspo_lab.common.atomic_files import exclusive_lock
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK
 from gspo_lab.recording.journal import Journal
-from gspo_lab.recording.records import StepRecord
+from gspo_lab.recording.records import RunStatus, StepRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report.terminal import arms_table
 from gspo_lab.report.views.answer import answer_view
@@ -317,6 +317,18 @@ def test_export_writes_a_file_per_table(lab: Path) -> None:
     assert len(rows) == (3 * 4 + 1) * 2, "3 runs of 4 steps, one of 1, two updates each"
     assert {row["run_id"].partition("/")[0] for row in rows} == {"seen"}
     assert {row["clip_fraction_tokens"] for row in rows} == {"0.0", "0.1"}
+
+
+def test_a_finished_run_whose_model_was_deleted_is_named(lab: Path) -> None:
+    """Its record is whole, so it stays finished; `certify` and `plan` say what is gone."""
+    end = RunStatus(state="finished", step=4, at=1060.0, model="0f3a")
+    with Journal(lab / "runs/seen/gspo/s1") as journal:
+        journal.write([end])
+    said = (gspo_lab("certify", "seen", "--regrade-sample", "0"), gspo_lab("plan", "seen.toml"))
+    for text in (said[0].err, said[1].out):
+        assert "without its trained model (checkpoints/final): seen/gspo/s1;" in text
+    (lab / "runs/seen/gspo/s1/checkpoints/final").mkdir(parents=True)
+    assert "trained model" not in gspo_lab("certify", "seen", "--regrade-sample", "0").err
 
 
 def test_rebuild_makes_the_database_from_the_journals(lab: Path) -> None:

@@ -194,15 +194,25 @@ def _paths(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict
     if not HOLES.search(spec.path):
         return [(Path(pattern), {})]
     head = Path(HOLES.split(pattern)[0] + "x").parent
-    glob = re.sub(r"\{(arm|seed)\}", "*", str(Path(pattern).relative_to(head)))
+    glob = "/".join(map(_loose, Path(pattern).relative_to(head).parts))
     fitting = []
     odd = []
     for path in sorted(head.glob(glob)):
         match = match_pattern(pattern, str(path))
         if match is None:
-            odd.append(path.name)
+            odd.append(path.relative_to(head).as_posix())
         else:
             fitting.append((path, match))
     if odd and fitting:
         notes.append(f"not imported: {few(odd)}; the path does not fit '{spec.path}'")
     return fitting
+
+
+def _loose(part: str) -> str:
+    """A part of a path as a pattern for glob; one that names arm or seed fits every name of its
+    suffix, so that what does not fit is seen.
+    """
+    if "{" not in part:
+        return part
+    suffix = Path(part).suffix
+    return "*" if "{" in suffix else f"*{suffix}"

@@ -20,6 +20,7 @@ from gspo_lab.exchange.importers.base import (
     LoggedRow,
     RunSpec,
     check_file,
+    few,
     first_entry,
     parse_int,
     parse_number,
@@ -209,6 +210,9 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
             " export it again, or name the column of steps: --map step=NAME"
         )
     log.step_name = axis
+    odd = [name for name in column_names(path) if BETWEEN not in name and name != axis]
+    if odd:
+        log.notes.append(f"not imported: {few(odd)}; no column 'RUN - METRIC'")
     rows = 0
     means = 0
     for where, entry in entries(path):

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import MAKE_ROOM, LabError
 from gspo_lab.recording.store.schema import (
     ABOUT,
@@ -40,11 +41,17 @@ DAMAGED = "is damaged; the journals are not: gspo-lab records rebuild"
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection in autocommit mode to a database, which is made if there is none."""
+    """A connection in autocommit mode to a database, which is made if there is none.
+
+    A new one gets its name once it has its tables, so that no reader finds it without them.
+    """
     _need_strict()
+    if not path.exists():
+        with explained(path), atomic_file(path) as draft, closing(_connected(draft)) as connection:
+            _create_if_empty(connection)
     with (
         explained(path),
-        closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection,
+        closing(_connected(path)) as connection,
     ):
         _refuse_foreign(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -56,6 +63,10 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
                 f"{path} is not whole (no {missing}); the journals are: gspo-lab records rebuild"
             )
         yield connection
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from typing import IO
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import State
+from gspo_lab.common.text import visible
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch import ray_driver
 from gspo_lab.running.launch.base import CORE, GPU, Slot, slots_on
@@ -272,7 +273,7 @@ class _Driver:
         """Wait for the driver's first message. LabError if Ray refuses or does not answer."""
         if not self.greeted.wait(PROBE_SECONDS):
             print(
-                f"gspo-lab: waiting for {cluster}, at most {GREETING_SECONDS:.0f} s",
+                visible(f"gspo-lab: waiting for {cluster}, at most {GREETING_SECONDS:.0f} s"),
                 file=sys.stderr,
                 flush=True,
             )

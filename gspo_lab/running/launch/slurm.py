@@ -275,8 +275,10 @@ def _squeue() -> dict[str, KeeperStatus]:
     if answer.returncode:
         raise OSError(f"squeue: {_last(answer.stderr)}")
     jobs = {}
-    for line in answer.stdout.splitlines():
-        job, state, node, reason, partition = line.split("|")
+    for line in answer.stdout.rstrip("\n").split("\n"):
+        # A reason is free text; no other field holds a bar.
+        head, _, partition = line.rpartition("|")
+        job, state, node, reason = head.split("|", 3)
         job_state = STATES.get(state)
         if job_state is State.RUNNING:
             jobs[job] = KeeperStatus(job_state, f"{node} (job {job})")

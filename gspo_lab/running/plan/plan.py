@@ -149,11 +149,7 @@ class Plan:
         """What the plan cannot mend, one line each."""
         lines = list(self.peaks)
         if self.without_model:
-            lost = first_few(self.without_model, ", ", RUNS_NAMED)
-            lines.append(
-                f"finished, but without its trained model (checkpoints/final): {lost}; the records"
-                " are whole. To train a run again, delete its folder"
-            )
+            lines.append(lost_models(self.without_model))
         return lines
 
     def expected_rates(self, warm_start_steps: int) -> dict[tuple[str, str], float]:
@@ -226,6 +222,15 @@ class Work(NamedTuple):
     response_tokens_max: int = 0
     evaluations: int = 0
     evaluation_answers: int = 0
+
+
+def lost_models(runs: Sequence[str]) -> str:
+    """The line about finished runs, by their ids, whose trained model was deleted."""
+    return (
+        "finished, but without its trained model (checkpoints/final):"
+        f" {first_few(runs, ', ', RUNS_NAMED)}; the records are whole. To train a run again, delete"
+        " its folder"
+    )
 
 
 def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) -> Plan:

@@ -102,14 +102,14 @@ def test_verl_s_rows_are_its_file_s(tmp_path: Path, arm: str, count: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("source", "name"),
+    "name",
     [
-        ("tensorboard", "trl/events.out.tfevents.1795309380.vm.30011.0"),
-        ("tensorboard", "areal/events.out.tfevents.1795313067.vm"),
-        ("tensorboard", "verl/events.out.tfevents.1795313718.vm.5359.0"),
+        "trl/events.out.tfevents.1795309380.vm.30011.0",
+        "areal/events.out.tfevents.1795313067.vm",
+        "verl/events.out.tfevents.1795313718.vm.5359.0",
     ],
 )
-def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, source: str, name: str) -> None:
+def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, name: str) -> None:
     """By TensorBoard's own reader: every scalar of every name, and its mean over the last fifth of
     its steps.
     """
@@ -123,7 +123,7 @@ def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, source: str, name:
     }
     scalars = {tag: list(by_step.values()) for tag, by_step in events.items()}
     assert scalars
-    brought(tmp_path, source, path, "--study", "x", "--arm", "a", "--seed", 0)
+    brought(tmp_path, "tensorboard", path, "--study", "x", "--arm", "a", "--seed", 0)
     names = report(tmp_path, "x")["logged"]["names"]["a"]
     assert names.keys() == scalars.keys()
     own = {tag: values for tag, values in scalars.items() if "value" in names[tag]}

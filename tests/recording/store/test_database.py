@@ -2,6 +2,7 @@
 
 import sqlite3
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from run_folders import Lab
@@ -19,6 +20,23 @@ def filled(lab: Lab) -> Lab:
         lab.train(run)
     ingest(lab.runs)
     return lab
+
+
+def test_a_new_database_has_its_tables_before_it_has_its_name(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader at any moment of its creation finds none, and not an empty one."""
+    create = database._create
+
+    def watched(*arguments: Any) -> str:
+        with pytest.raises(LabError, match="no database"):
+            database.reading(lab.db)
+        return create(*arguments)
+
+    monkeypatch.setattr(database, "_create", watched)
+    ingest(lab.runs)
+    database.reading(lab.db).close()
+    assert not list(lab.runs.glob("*.partial*"))
 
 
 @pytest.mark.parametrize("kind", sorted(RECORDS))

@@ -2,13 +2,35 @@
 tests/running/conduct/test_on_slurm.py.
 """
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.text import visible
 from gspo_lab.running.launch import make_launcher
-from gspo_lab.running.launch.slurm import _reason_to_requeue, _seconds
+from gspo_lab.running.launch.slurm import _reason_to_requeue, _seconds, _squeue
+
+SQUEUE = """#!/bin/sh
+cat <<'END'
+7|PENDING||(waits | for \x1b]0;OWNED\x07 \u2028 an admin)|debug
+8|RUNNING|n1|None|debug
+END
+"""
+
+
+def test_a_reason_is_free_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bars and separators of lines within it end neither a field nor a line."""
+    (tmp_path / "squeue").write_text(SQUEUE)
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    waiting, running = _squeue().values()
+    assert visible(waiting.place) == (
+        "Slurm, partition debug (job 7, (waits | for [U+001B]]0;OWNED[U+0007] [U+2028] an admin))"
+    )
+    assert running.place == "n1 (job 8)"
 
 
 @pytest.mark.parametrize(

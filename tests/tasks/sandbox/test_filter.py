@@ -59,50 +59,56 @@ def test_each_call_of_the_list_is_refused_and_the_rest_allowed(machine: str) -> 
     assert decide(code, 435, architecture=architecture) == refused(errno.ENOSYS)
 
 
+PRIVATE = 0x02
+SHARED = 0x01
+VALIDATED = 0x03
+WITHOUT_FILE = 0x20
+HUGE = 0x40000
+MMAP = 9
+SIGACTION = 13
+IOCTL = 16
+SOCKET = 41
+SOCKETPAIR = 53
+CLONE = 56
+FCNTL = 72
+PRLIMIT = 302
+ALLOWED = [
+    (CLONE, 0x01200011),  # fork
+    (CLONE, 0x003D0F00),  # a thread
+    (PRLIMIT, 0, 7),
+    (FCNTL, 5, 1),
+    (IOCTL, 0, 0x5401),
+    (SOCKETPAIR, 1, 0x80801),  # connected
+    (SOCKETPAIR, 1, 5),  # of packets, in order
+    *((SIGACTION, number) for number in (2, 16, 18)),
+    (SIGACTION, 17, 0, 0x7000),  # what happens on SIGCHLD may be asked for
+    (MMAP, 0, 4096, 3, PRIVATE),
+    (MMAP, 0, 4096, 3, PRIVATE | WITHOUT_FILE),
+    (MMAP, 0, 4096, 3, SHARED),
+    (MMAP, 0, 4096, 3, VALIDATED),
+    (MMAP, 0, 4096, 3, PRIVATE | WITHOUT_FILE | 0x4000),
+    (62,),
+]
+REFUSED = [
+    *((CLONE, flag | 17) for flag in (0x00020000, 0x10000000, 0x20000000, 0x40000000)),
+    (PRLIMIT, 1, 7),
+    *((FCNTL, 5, command) for command in (6, 7, 8, 10, 15, 37, 38, 1024, 1026)),
+    (IOCTL, 0, 0x5412),
+    (SOCKET, 1),
+    *((SOCKETPAIR, 1, kind) for kind in (2, 3, 0x80802)),
+    (MMAP, 0, 4096, 3, SHARED | WITHOUT_FILE),
+    (MMAP, 0, 4096, 3, VALIDATED | WITHOUT_FILE),
+    (MMAP, 0, 4096, 3, PRIVATE | WITHOUT_FILE | HUGE),
+    (MMAP, 0, 4096, 3, SHARED | HUGE),
+]
+
+
 def test_arguments_decide_where_they_must() -> None:
     code = calls.assemble("x86_64")
-    assert decide(code, 56, 0x01200011) == ALLOW, "fork"
-    assert decide(code, 56, 0x003D0F00) == ALLOW, "a thread"
-    for flag in (0x00020000, 0x10000000, 0x20000000, 0x40000000):
-        assert decide(code, 56, flag | 17) == refused()
-    assert decide(code, 302, 0, 7) == ALLOW
-    assert decide(code, 302, 1, 7) == refused()
-    assert decide(code, 72, 5, 1) == ALLOW
-    assert [decide(code, 72, 5, command) for command in (6, 7, 37, 38, 1024, 1026)] == [
-        refused()
-    ] * 6
-    assert [decide(code, 72, 5, command) for command in (8, 10, 15)] == [refused()] * 3
-    assert decide(code, 16, 0, 0x5401) == ALLOW
-    assert decide(code, 16, 0, 0x5412) == refused()
-    assert decide(code, 41, 1) == refused()
-    assert decide(code, 53, 1, 0x80801) == ALLOW, "a pair of connected sockets"
-    assert decide(code, 53, 1, 5) == ALLOW, "of packets, in order"
-    assert [decide(code, 53, 1, kind) for kind in (2, 3, 0x80802)] == [refused()] * 3
-    assert [decide(code, 13, number) for number in (2, 16, 18)] == [ALLOW] * 3
-    assert decide(code, 13, 17, 0, 0x7000) == ALLOW, "what happens on SIGCHLD may be asked for"
-    for action in (0x7000, 1 << 40):
-        assert decide(code, 13, 17, action) == refused(0), "and changed to no effect"
-    private = 0x02
-    shared = 0x01
-    validated = 0x03
-    without_file = 0x20
-    huge = 0x40000
-    for flags in (
-        private,
-        private | without_file,
-        shared,
-        validated,
-        private | without_file | 0x4000,
-    ):
-        assert decide(code, 9, 0, 4096, 3, flags) == ALLOW, flags
-    for flags in (
-        shared | without_file,
-        validated | without_file,
-        private | without_file | huge,
-        shared | huge,
-    ):
-        assert decide(code, 9, 0, 4096, 3, flags) == refused(), flags
-    assert decide(code, 62) == ALLOW
+    assert {decide(code, *call) for call in ALLOWED} == {ALLOW}
+    assert {decide(code, *call) for call in REFUSED} == {refused()}
+    changed = {decide(code, SIGACTION, 17, action) for action in (0x7000, 1 << 40)}
+    assert changed == {refused(0)}, "SIGCHLD's action may be changed to no effect"
 
 
 def test_the_numbers_are_libseccomp_s() -> None:

@@ -97,6 +97,29 @@ def test_a_pip_that_fails_is_told_with_its_last_lines(
     assert any("verl" in line for line in output)
 
 
+def test_an_environment_is_made_and_what_is_unwanted_goes(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the packages that a new environment brings: `setuptools` goes."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    (cache / "tiny.toml").write_text(
+        f"""[environment]
+package = "pip"
+python = ["{python}"]
+packages = ["pip"]
+[environment.cpu]
+without_dependencies = ["pip"]
+unwanted = ["setuptools"]
+[environment.cpu.stubs]
+vision = "2.0"
+"""
+    )
+    monkeypatch.setitem(ENGINES, "tiny", f"{cache}/tiny.py:Engine")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    home = install("tiny", False, print)
+    assert versions(["setuptools", "vision"], home / "bin" / "python") == {"vision": "2.0"}
+
+
 def test_the_pins_name_one_version_of_what_was_tried() -> None:
     for on_gpu in (False, True):
         expected = environment_of("verl", on_gpu)
