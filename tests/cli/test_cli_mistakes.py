@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from calling import Said, gspo_lab
+from case_tables import cases
 from finished_runs import STUDY, leave_runs, tree, write_study
 
 from gspo_lab.common.errors import LabError
@@ -207,16 +208,7 @@ def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, option: str
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [
-        (
-            ["mine.toml", "--clip-target", "1.5"],
-            "--clip-target 1.5: must lie between 0 and 1; try --clip-target 0.15",
-        ),
-        (["tiny-qwen3", "--set", "update.minibatches=1"], "update.minibatches = 1: "),
-        (["tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
-        (["tiny-qwen3", "--task", "adition"], "unknown task 'adition' (did you mean 'addition'?)"),
-        (["tiny-qwen3", "--task", "gone.py:grade"], "no file"),
-    ],
+    cases(__file__, "advice_that_cannot_be_given_is_refused_before_any_pilot"),
 )
 def test_advice_that_cannot_be_given_is_refused_before_any_pilot(
     here: Path, arguments: list[str], told: str
@@ -279,16 +271,7 @@ def test_a_runs_folder_that_is_empty_or_not_there_is_told_and_left_so(
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [
-        (["report", "sen"], "no study 'sen' (did you mean 'seen'?)"),
-        (["report", "seen", "sen"], "no study 'sen'"),
-        (["show", "sen"], "no study 'sen' (did you mean 'seen'?)"),
-        (["show", "seen/gspo/s9"], "no run 'seen/gspo/s9' (did you mean 'seen/gspo/s1'?)"),
-        (["export", "sen"], "'sen'"),
-        (["eval", "--bench", "addition", "--study", "sen"], "no study 'sen'"),
-        (["eval", "--bench", "addition", "--run", "seen/gspo/s9"], "no run 'seen/gspo/s9'"),
-        (["eval", "--bench", "addition"], "has no final checkpoint"),
-    ],
+    cases(__file__, "what_was_never_run_is_told"),
 )
 def test_what_was_never_run_is_told(here: Path, arguments: list[str], told: str) -> None:
     leave_runs(write_study(here), here / "runs")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from calling import Said, gspo_lab
+from case_tables import cases
 from synthetic_lab import make_lab
 
 pytestmark = pytest.mark.slow
@@ -37,20 +38,7 @@ def spent(*command: str) -> tuple[Said, float]:
 
 @pytest.mark.parametrize(
     ("command", "code", "most"),
-    [
-        (("show",), 0, 8.0),
-        (("show", "toy"), 0, 40.0),
-        (("report", "toy"), 0, 90.0),
-        (("certify", "toy"), 1, 30.0),
-        (
-            (
-                "records",
-                "rebuild",
-            ),
-            0,
-            60.0,
-        ),
-    ],
+    cases(__file__, "what_reads_a_thousand_runs_takes_seconds"),
     ids=lambda entry: entry[0] if isinstance(entry, tuple) else "",
 )
 def test_what_reads_a_thousand_runs_takes_seconds(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 
 from gspo_lab.common.paths import JOURNAL
 from gspo_lab.common.plain_data import JsonObject
@@ -216,14 +217,7 @@ def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("order", "wrong"),
-    [
-        ([1, 2, 3, 4], [1]),
-        ([0, 2, 3, 4], [2]),
-        ([0, 1, 2, 4], [4]),
-        ([0, 1, 3, 2, 4], [3, 4, 5]),
-        ([0, 1, 1, 2, 3, 4], [3]),
-        ([0, 1, 2, 3], []),  # as a kill leaves it
-    ],
+    cases(__file__, "a_line_deleted_moved_or_doubled_is_told"),
 )
 def test_a_line_deleted_moved_or_doubled_is_told(
     tmp_path: Path, order: list[int], wrong: list[int]

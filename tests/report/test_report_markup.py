@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -162,21 +163,7 @@ def test_markdown_of_hostile_text_is_that_text_and_nothing_else(line: str) -> No
 
 @pytest.mark.parametrize(
     ("said", "links"),
-    [
-        ("@name", ["@name"]),
-        ("owner/repo#12 and #7", ["owner/repo#12", "#7"]),
-        ("group/project!3", ["group/project!3"]),
-        ("GH-12", ["GH-12"]),
-        ("see https://evil.example", ["https://evil.example"]),
-        ("www.evil.example", ["www.evil.example"]),
-        (":tada:", [":tada:"]),
-        ("on sums:reward: it", ["sums:reward"]),
-        ("it (#12), :4096:8, so", ["#12", ":4096:8"]),
-        ("a@b.example", ["a@b.example"]),
-        ("a `@name` b", ["`@name`"]),
-        ("runs/archive/toy-20261123-120000/lab.db", ["runs/archive/toy-20261123-120000/lab.db"]),
-        ("0123456789abcdef0123456789abcdef01234567", ["0123456789abcdef0123456789abcdef01234567"]),
-    ],
+    cases(__file__, "what_a_forge_would_link_is_code_that_can_be_copied"),
 )
 def test_what_a_forge_would_link_is_code_that_can_be_copied(said: str, links: list[str]) -> None:
     children = shown(plain(said))

@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -216,16 +217,7 @@ def test_partial_credit_is_the_share_of_right_digits(
 
 @pytest.mark.parametrize(
     ("answer", "correct", "steps"),
-    [
-        ("5+8=13 4+3+1=8 #83\n", 1.0, 1.0),
-        ("5+8=13 4+3=7 #73\n", 0.0, 0.5),
-        ("5+8=12 4+3+1=8 #83", 1.0, 0.5),
-        ("4+3+1=8 5+8=13 #83", 1.0, 0.0),  # each column in its place
-        ("5+8=13 4+3+1=8 0+0=0 0+0=0 #83", 1.0, 0.5),  # of four columns
-        ("#83", 1.0, 0.0),
-        ("5+8=13 4+3+1=8", 0.0, 1.0),
-        ("", 0.0, 0.0),
-    ],
+    cases(__file__, "rewards_by_name_are_the_number_and_its_steps"),
 )
 def test_rewards_by_name_are_the_number_and_its_steps(
     answer: str, correct: float, steps: float

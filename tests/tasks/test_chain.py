@@ -1,6 +1,7 @@
 """Chains of sums: long answers of which every item stands alone."""
 
 import pytest
+from case_tables import cases
 
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.chain import Chain
@@ -12,23 +13,7 @@ GIVEN = Problem("chain2-train-0", "37 55:", "25")
 
 @pytest.mark.parametrize(
     ("answer", "right", "items"),
-    [
-        ("4:92 3:47 2:39 1:86 0:25\n", 5, 5),
-        ("4:92 3:47 2:39 1:86 0:25", 5, 5),
-        ("4:92 3:47 ", 2, 2),
-        ("4:92 3:4", 1, 1),  # cut in the middle of an item, which is left out
-        ("4:92 3:48 2:40 1:88 0:28", 4, 5),  # one wrong sum; those behind it follow from it
-        ("4:92 2:47 1:39", 1, 3),  # the counter skips one
-        (
-            "4:92 x 2:47 1:39 0:86",
-            4,
-            5,
-        ),  # what is no item is one, and the chain goes on as if it were not there
-        ("04:92 3:47", 1, 2),
-        ("4:92 3:147 2:39", 1, 3),
-        ("4:92 3:47 2:39 1:86 0:25 -1:11", 5, 6),
-        ("4:92 3:47 2:39 1:86 0:25 9:11", 5, 6),
-    ],
+    cases(__file__, "every_item_is_held_against_the_two_before_it"),
 )
 def test_every_item_is_held_against_the_two_before_it(answer: str, right: int, items: int) -> None:
     grade = FIVE.grade(GIVEN, answer)

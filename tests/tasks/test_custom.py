@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -257,30 +258,7 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"problem": "problems.jsonl"}, r"unknown option 'problem' \(did you mean 'problems'\?\)"),
-        ({"problems": 3}, "problems must name a file of JSON lines"),
-        (
-            {"problems": "none.jsonl"},
-            "no file .*none.jsonl; a path is taken from the study's folder",
-        ),
-        ({"problems": "."}, "cannot be read"),
-        ({"held_out": "none.jsonl"}, "no file .*none.jsonl"),
-        ({"held_out": 0.0}, "held_out = 0.0 must be a share between 0 and 1, or a file's name"),
-        ({"held_out": True}, "held_out = True must be a share"),
-        (
-            {"held_out": "problems.jsonl"},
-            "problems.jsonl:1: this held-out problem has the id of the train problem .*:1; remove",
-        ),
-        (
-            {"held_out": "leak.jsonl"},
-            r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3; remove one"
-            r" of the two lines$",
-        ),
-        ({"stop": ""}, "stop = '' must be a text or a list of texts, none empty"),
-        ({"stop": [1]}, r"stop = \[1\] must be"),
-        ({"max_tokens": 0}, "max_tokens = 0 must be a whole number"),
-    ],
+    cases(__file__, "bad_options"),
 )
 def test_bad_options(tmp_path: Path, options: JsonObject, message: str) -> None:
     write(tmp_path, numbered(40))
@@ -384,21 +362,7 @@ def make(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "options", "wrong", "right"),
-    [
-        ("trl", {}, 0.0, 1.0),
-        ("trl_by_column", {}, 0.5, 0.5),
-        ("trl_of_messages", {"messages": True}, 0.0, 1.0),
-        ("verl", {"data_source": "sums"}, 0.0, 1.0),
-        ("verl", {}, -1.0, -1.0),
-        ("verl_without_the_rest", {}, 0.0, 1.0),
-        ("trl_array", {}, 0.0, 1.0),
-        ("trl_tuple", {}, 0.0, 1.0),
-        ("trl_tensor", {}, 0.0, 1.0),
-        ("partial", {}, 0.0, 1.0),
-        ("partial_of_verl", {}, 0.0, 1.0),
-        ("judge", {}, 0.0, 1.0),
-        ("compared", {}, 0.0, 1.0),
-    ],
+    cases(__file__, "a_reward_function_of_another_library_grades"),
 )
 def test_a_reward_function_of_another_library_grades(
     make: Any, function: str, options: JsonObject, wrong: float, right: float

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 from public_data import public
 
 from gspo_lab.analysis.stats.passk import pass_at_k
@@ -137,27 +138,7 @@ def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, insid
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
-    [
-        ("", {"release": "v7"}, r"no release 'v7' \(did you mean 'v1'|no release 'v7'"),
-        (
-            "",
-            {"release": "file"},
-            "release = 'file' takes the rows of your own file; name it with data",
-        ),
-        ("", {"window": "2410"}, "window = '2410' must be YYMM-YYMM"),
-        ("", {"window": "2413-2501"}, "must be YYMM-YYMM"),
-        ("", {"window": "2502-2410"}, "the window 2502-2410 ends before it begins"),
-        ("", {"compare": "exact"}, "compare = 'exact' must be one of strict, lcb, tolerant"),
-        ("", {"seconds": 0}, "seconds = 0 must be a number above 0"),
-        ("", {"windows": "all"}, r"unknown option 'windows' \(did you mean 'window'\?\)"),
-        ("-2410-2502-v5", {}, "a livecodebench is called like livecodebench-v5-2410-2502"),
-        ("-", {}, "a livecodebench is called like livecodebench-v5-2410-2502"),
-        (
-            "-v5-2410-2502",
-            {"window": "2408-2502"},
-            "window = '2408-2502' is not what the name says",
-        ),
-    ],
+    cases(__file__, "mistakes_in_names_and_options"),
 )
 def test_mistakes_in_names_and_options(name: str, options: JsonObject, message: str) -> None:
     with pytest.raises(LabError, match=message):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
@@ -186,12 +187,7 @@ def test_a_reply_compares_and_says_what_is_left(texts: tuple[str, ...], reply: s
 
 @pytest.mark.parametrize(
     ("texts", "rewards", "correct"),
-    [
-        (("5",), (1.0,), True),
-        (("3", "1", "5"), (0.0, -0.1, 1.0), True),  # 1 was known to be too small
-        (("9", "x", "4"), (-0.1, -0.1, 0.0), False),
-        (("",), (-0.1,), False),
-    ],
+    cases(__file__, "each_turn_has_its_reward"),
 )
 def test_each_turn_has_its_reward(
     texts: tuple[str, ...], rewards: tuple[float, ...], correct: bool

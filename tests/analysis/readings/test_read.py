@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_lab import TWO_ARMS, Change, make_lab
@@ -269,13 +270,7 @@ def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
 
 @pytest.mark.parametrize(
     ("updates", "unknown", "first"),
-    [
-        ((4,), False, 2),  # update 7, the last of step 1, is the first with all of it
-        ((0, 2, 2, 4), False, 4),  # updates 0, 1 | 2, 3 | 4 to 7 | 8
-        ((1,), False, 7),  # update 7 is step 7
-        ((0, 2, 2, 4), True, 2),  # nothing says otherwise
-        ((0,), False, 2),  # no update at all
-    ],
+    cases(__file__, "where_groups_vary_the_record_says_when_the_rate_is_full"),
 )
 def test_where_groups_vary_the_record_says_when_the_rate_is_full(
     tmp_path: Path, updates: Sequence[int], unknown: bool, first: int

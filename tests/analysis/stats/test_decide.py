@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,16 +28,7 @@ def codes(found: Comparison) -> set[str]:
 
 @pytest.mark.parametrize(
     ("low", "high", "word"),
-    [
-        (0.03, 0.09, "better by more than the margin"),
-        (-0.09, -0.03, "worse by more than the margin"),
-        (-0.01, 0.015, "equivalent within the margin"),
-        (0.001, 0.015, "equivalent within the margin"),
-        (0.01, 0.05, "better, not shown to exceed the margin"),
-        (-0.05, -0.01, "worse, not shown to exceed the margin"),
-        (-0.01, 0.05, "inconclusive"),
-        (-0.2, 0.2, "inconclusive"),
-    ],
+    cases(__file__, "words_in_order"),
 )
 def test_words_in_order(low: float, high: float, word: str) -> None:
     assert verdict_label(low, high, 0.02) == word

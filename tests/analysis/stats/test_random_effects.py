@@ -4,6 +4,7 @@ words.
 
 import numpy as np
 import pytest
+from case_tables import cases
 from scipy import stats
 
 from gspo_lab.analysis.stats import decide
@@ -136,18 +137,7 @@ def said(centre: float, spread: float = 0.004, n: int = 5) -> Verdict:
 
 @pytest.mark.parametrize(
     ("first", "again", "word", "then"),
-    [
-        (0.0, 0.001, "equivalent within the margin", "confirmed"),
-        (0.0, 0.1, "equivalent within the margin", "contradicted"),
-        (0.0, 0.02, "equivalent within the margin", "not confirmed"),
-        (0.1, 0.05, "better by more than the margin", "confirmed"),
-        (0.1, 0.0, "better by more than the margin", "contradicted"),
-        (0.1, -0.1, "better by more than the margin", "contradicted"),
-        (0.1, 0.02, "better by more than the margin", "not confirmed"),
-        (0.019, 0.1, "better, not shown to exceed the margin", "confirmed"),
-        (0.019, 0.01, "better, not shown to exceed the margin", "confirmed"),
-        (-0.019, 0.1, "worse, not shown to exceed the margin", "contradicted"),
-    ],
+    cases(__file__, "what_became_of_a_word"),
 )
 def test_what_became_of_a_word(
     first: float, again: float, word: str, then: ReplicationOutcome

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,17 +51,7 @@ def test_the_last_finite_value_is_carried_and_flagged() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "scores", "end", "met"),
-    [
-        ([0, 10, 20, 30], [0.1, 0.2, 0.6, 0.4], 30, 20),
-        ([0, 10, 20, 30], [0.1, 0.2, 0.3, 0.4], 30, 30),
-        ([5, 10], [0.7, 0.2], 30, 5),
-        (
-            [0, 10, 20],
-            [0.1, 0.2, 0.9],
-            15,
-            15,
-        ),  # what happens after the end of the comparison does not count
-    ],
+    cases(__file__, "the_first_evaluation_above_a_threshold"),
 )
 def test_the_first_evaluation_above_a_threshold(
     steps: list[int], scores: list[float], end: int, met: int

@@ -10,6 +10,7 @@ import pytest
 import torch
 from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model
 from calling import gspo_lab
+from case_tables import cases
 
 from gspo_lab.common.atomic_files import SEAL, SEALED
 from gspo_lab.common.plain_data import JsonObject
@@ -128,15 +129,7 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [
-        (("hollow",), "no weights in the model folder hollow"),
-        (("empty",), "no config.json in the model folder empty"),
-        (("no/such/folder",), "no model folder 'no/such/folder'"),
-        (("tiny-qwen4",), "did you mean 'tiny-qwen3'?"),
-        (("nobody/nothing",), "HF_HUB_OFFLINE keeps it from being downloaded"),
-        (("tiny-qwen3", "--raw-prompts"), "--raw-prompts is for --server"),
-        (("tiny-qwen3", "--run", "a/b/s0"), "remove --study and --run"),
-    ],
+    cases(__file__, "a_model_that_cannot_be_asked_is_one_line"),
 )
 def test_a_model_that_cannot_be_asked_is_one_line(
     here: Path,

@@ -5,6 +5,7 @@ it refuses.
 import importlib.metadata
 
 import pytest
+from case_tables import cases
 from lottery import MakeRun
 
 from gspo_lab.common.errors import LabError
@@ -56,76 +57,7 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
-    [
-        (("objective.kl_coef=0.1",), "would ignore objective.kl_coef = 0.1"),
-        (
-            ("objective.aggregation=token-mean",),
-            "would ignore objective.aggregation = 'token-mean'",
-        ),
-        (("objective.off_policy_mask=0.5",), "would ignore objective.off_policy_mask = 0.5"),
-        (("objective.entropy_coef=0.1",), "would ignore objective.entropy_coef = 0.1"),
-        (("objective.dual_clip=3.0",), "would ignore objective.dual_clip = 3.0"),
-        (
-            ("arm.gspo.advantage=gae", "critic.value_clip=0.2"),
-            "would ignore critic.value_clip = 0.2",
-        ),
-        (("update.old_logprobs=sampler",), "would ignore update.old_logprobs = 'sampler'"),
-        (("update.microbatch_tokens=512",), "would ignore update.microbatch_tokens = 512"),
-        (("rollout.tokens_per_step=4",), "would ignore rollout.tokens_per_step = 4"),
-        (("rollout.dynamic_sampling=2",), "would ignore rollout.dynamic_sampling = 2"),
-        (("rollout.overlong_buffer=4",), "would ignore rollout.overlong_buffer = 4"),
-        (("arm.gspo.policy_loss=kl-cov",), "would ignore objective.policy_loss = 'kl-cov'"),
-        (
-            ("arm.gspo.advantage=gae",),
-            "has no trainer with a critic: advantage = 'gae' trains with the engines 'nati",
-        ),
-        (
-            ("objective.advantage=batch-mean-std", "rollout.group_size=1"),
-            "asks every prompt more than once",
-        ),
-        (("rollout.staleness=2",), "would ignore rollout.staleness = 2 (default: 0)"),
-        (
-            ("arm.gspo.importance_sampling_level=sequence-token",),
-            "knows no importance_sampling_level = 'sequence-tok",
-        ),
-        (
-            ("model=tiny-qwen3-moe", "routing_replay=rollout"),
-            "replays the old policy's experts, not the sampler's",
-        ),
-        (
-            ("update.dtype=float16",),
-            "is given no scaled loss by the lab: use update.dtype = 'bfloat16'",
-        ),
-        (
-            ("device=cuda:1",),
-            "chooses its devices itself: device = 'cuda:1' is none of auto, cpu, cuda",
-        ),
-        (
-            ("rollout.dtype=bfloat16", "rollout.float32_head=true"),
-            "would ignore rollout.float32_head = True",
-        ),
-        (
-            ("engine.options={processes = 3}",),
-            "the 16 responses of a rollout batch equally; 4 mini-batches x 3 proc",
-        ),
-        (
-            ("engine.options={processes = 0}",),
-            "needs processes and microbatches of at least 1, not 0 and 1",
-        ),
-        (("engine.options={nodes = 2}",), "nodes"),
-        (
-            ("engine.options={sampling = 'tlr'}",),
-            "has no sampling = 'tlr' (did you mean 'trl'?), only lab and trl",
-        ),
-        (
-            ("engine.options={sampling = 'trl'}",),
-            "the model that it trains: set rollout.coupled = False",
-        ),
-        (
-            ("engine.options={sampling = 'trl'}", "rollout.coupled=false", "rollout.top_p=0.9"),
-            "set rollout.top_p = 1.0",
-        ),
-    ],
+    cases(__file__, "what_trl_cannot_do_is_refused"),
 )
 def test_what_trl_cannot_do_is_refused(
     overrides: tuple[str, ...], message: str, make_run: MakeRun, installed: None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from case_tables import cases
 from lottery import MakeRun
 
 from gspo_lab.common.errors import LabError
@@ -153,64 +154,7 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [
-        (
-            ["routing_replay=old-policy", "model=tiny-qwen3-moe"],
-            "replays no routes with backend = 'fsdp2'",
-        ),
-        (["arm.gspo.aggregation=constant"], "has no aggregation = 'constant'"),
-        (["arm.gspo.advantage=batch-std"], "has no advantage = 'batch-std'"),
-        (["arm.gspo.dual_clip=3.0"], "ignores objective.dual_clip"),
-        (["arm.gspo.kl_coef=0.1"], "would ignore objective.kl_coef = 0.1"),
-        (["arm.gspo.off_policy_mask=0.5"], "would ignore objective.off_policy_mask = 0.5"),
-        (["arm.gspo.entropy_coef=0.1"], "would ignore objective.entropy_coef = 0.1"),
-        (["rollout.batch_invariant=true"], "would ignore rollout.batch_invariant = True"),
-        (["rollout.sampler=vllm"], "would ignore rollout.sampler = 'vllm'"),
-        (["rollout.tokens_per_step=4"], "would ignore rollout.tokens_per_step = 4"),
-        (["rollout.dynamic_sampling=2"], "would ignore rollout.dynamic_sampling = 2"),
-        (["rollout.overlong_buffer=4"], "would ignore rollout.overlong_buffer = 4"),
-        (["rollout.staleness=1"], "would ignore rollout.staleness = 1"),
-        (
-            ["bench.lottery.decisive_samples=8"],
-            "asks a benchmark equally .* --set bench.lottery.samples=8$",
-        ),
-        (["engine.options={processes=3}"], "4 responses are no multiple of 3 processes"),
-        (["arm.gspo.advantage=gae"], "use the objective 'gspo-token'"),
-        (
-            [
-                "engine.options={backend='megatron'}",
-                "arm.gspo.objective=gspo-token",
-                "arm.gspo.advantage=gae",
-            ],
-            "has a critic with backend = 'fsdp2' only",
-        ),
-        (
-            ["arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "update.warmup_updates=8"],
-            "raises no critic's learning rate from update to update: set update.warmup_updates = 0",
-        ),
-        (
-            [
-                "arm.gspo.objective=gspo-token",
-                "arm.gspo.advantage=gae",
-                "arm.gspo.whiten_advantages=false",
-            ],
-            "would ignore objective.whiten_advantages = False",
-        ),
-        (["engine.options={critic=true}"], "unknown option 'critic'"),
-        (["engine.options={set=3}"], "set: a table of verl's keys"),
-        (["engine.options={backend='fsdp'}"], r"backend = 'fsdp' \(did you mean 'fsdp2'\?\)"),
-        (["engine.options={processes=0}"], "processes = 0: a whole number from 1 on"),
-        (["engine.options={machines=2}"], "needs a Ray cluster"),
-        (
-            ["engine.options={proceses=2}"],
-            r"unknown option 'proceses' \(did you mean 'processes'\?\)",
-        ),
-        (["engine.options={backend='megatron'}"], "refuses update.dtype = 'float32' with Megatron"),
-        (
-            ["engine.options={backend='megatron'}", "update.dtype=bfloat16", "device=cpu"],
-            "on GPUs only",
-        ),
-    ],
+    cases(__file__, "what_verl_cannot_do_is_told_before_it_starts"),
 )
 def test_what_verl_cannot_do_is_told_before_it_starts(
     make_run: MakeRun, changes: list[str], why: str

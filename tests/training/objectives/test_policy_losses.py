@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from case_tables import cases
 from measuring import batch_of, gradient, numbers
 from pydantic import ValidationError
 from torch import Tensor
@@ -90,14 +91,7 @@ KL_LAST = 0.5 * LN(0.5 / 0.25) + 0.5 * LN(0.5 / 0.75)  # 0.1438
 
 @pytest.mark.parametrize(
     ("loss", "bound", "retained"),
-    [
-        ("dppo-tv", 0.2, [0, 1, 1, 0]),
-        ("dppo-tv", 0.05, [0, 1, 0, 0]),
-        ("dppo-tv", 0.3, [1, 1, 1, 1]),
-        ("dppo-kl", 0.1, [0, 1, 1, 0]),
-        ("dppo-kl", 0.03, [0, 1, 0, 0]),
-        ("dppo-kl", 0.15, [1, 1, 1, 1]),
-    ],
+    cases(__file__, "dppo_drops_what_moved_too_far_along_its_advantage"),
 )
 def test_dppo_drops_what_moved_too_far_along_its_advantage(
     loss: str, bound: float, retained: list[int]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from case_tables import cases
 from measuring import batch_of, gradient
 from torch import Tensor
 
@@ -120,12 +121,7 @@ THREE = replace(batch_of([[1, 1], [1, 1], [1, 0]], [1.0, -1.0, -1.0]), sampler_l
 
 @pytest.mark.parametrize(
     ("limit", "masked"),
-    [
-        (0.4, [[0, 0], [1, 1], [1, 0]]),
-        # At the limit itself a response stays.
-        (0.5, [[0, 0], [0, 0], [1, 0]]),
-        (1.0, [[0, 0], [0, 0], [0, 0]]),
-    ],
+    cases(__file__, "responses_far_off_the_policy_with_a_negative_advantage_are_masked"),
 )
 def test_responses_far_off_the_policy_with_a_negative_advantage_are_masked(
     limit: float, masked: list[list[int]]

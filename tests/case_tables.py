@@ -1,0 +1,16 @@
+"""Tables of cases that stand in a TOML file beside their test."""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def _tables(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def cases(test_file: str, name: str) -> Any:
+    """The table `name` of the TOML file beside a test file: a row per case."""
+    return _tables(Path(test_file).with_suffix(".toml"))[name]
