@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 
 
-def set_override(raw: dict[str, Any], override: str) -> None:
+def set_override(raw: JsonObject, override: str) -> None:
     """Apply one `--set` to the tables.
 
     `update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an

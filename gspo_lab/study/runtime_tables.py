@@ -2,11 +2,10 @@
 while it runs.
 """
 
-from typing import Any
-
 from pydantic import Field
 
 from gspo_lab.common.keys import MANY, Table, Text
+from gspo_lab.common.plain_data import JsonObject
 
 
 class MirrorTable(Table):
@@ -66,6 +65,6 @@ class LaunchTable(Table):
     slurm: SlurmTable = SlurmTable()
 
     @property
-    def options(self) -> dict[str, dict[str, Any]]:
+    def options(self) -> dict[str, JsonObject]:
         """By launcher its options."""
         return self.model_dump(exclude_none=True)

@@ -2,19 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from study_files import ARMS, SHARED, load
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Declaration, Edit, digest
 
 SWEEP = "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n"
 
 
-def written(tmp_path: Path, more: str = "") -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(json.dumps(load(tmp_path, SHARED + ARMS + more).to_json()))
+def written(tmp_path: Path, more: str = "") -> JsonObject:
+    content: JsonObject = json.loads(json.dumps(load(tmp_path, SHARED + ARMS + more).to_json()))
     return content
 
 
@@ -71,7 +71,7 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: JsonObject) -> None:
     with pytest.raises(LabError, match="here is no study of this lab"):
         Declaration.parse({**written(tmp_path), **change}, "here")
 

@@ -9,11 +9,12 @@ from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import table_of
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
 from gspo_lab.study.overrides import drop_options
 
 
-def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
+def resolved(study: Study, arm: str = "grpo") -> JsonObject:
     """The settings by dotted key, the one benchmark's under `sums`; an engine without
     options is dumped as its name alone, an objective without some keys at their defaults."""
     settings = study.arms[arm].settings
@@ -46,11 +47,11 @@ def other(key: str, annotation: Any, now: Any) -> str:
     return "3.0" if now is None else str(0.5 * now or 0.25)
 
 
-def every_key() -> dict[str, Any]:
+def every_key() -> JsonObject:
     """Every dotted key of a run that is no table, with its type; those of benchmarks under the test
     study's.
     """
-    out: dict[str, Any] = {}
+    out: JsonObject = {}
     for name, entry in Settings.model_fields.items():
         table = table_of(
             typing.get_args(entry.annotation)[0] if name == "bench" else entry.annotation

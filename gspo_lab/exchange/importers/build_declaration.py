@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
 
 from gspo_lab import __version__
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.study.declaration import Arm, Declaration, Edit
@@ -41,15 +41,15 @@ class StatedStudy:
     question: str | None = None
     verdict: VerdictTable | None = None
     claims: tuple[ClaimTable, ...] = ()
-    settings: Mapping[str | None, Mapping[str, Any]] | None = None
+    settings: Mapping[str | None, JsonMapping] | None = None
 
-    def of(self, arm: str) -> dict[str, Any]:
+    def of(self, arm: str) -> JsonObject:
         """The stated settings of an arm and of all arms."""
         statement = self.settings or {}
         return {**statement.get(None, {}), **statement.get(arm, {})}
 
 
-def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> StatedStudy:
+def parse_stated_study(raw: JsonMapping, name: str, where: object) -> StatedStudy:
     """Parse the tables of a TOML file except those that name logs.
 
     LabError with a line per mistake.
@@ -72,7 +72,7 @@ def parse_stated_study(raw: Mapping[str, Any], name: str, where: object) -> Stat
         problems.append("arm: tables, each headed [arm.NAME]")
         tables = {}
     shared = {key: value for key, value in raw.items() if key not in (*DECIDED, "arm")}
-    settings: dict[str | None, Mapping[str, Any]] = {None: dotted(shared)}
+    settings: dict[str | None, JsonMapping] = {None: dotted(shared)}
     settings |= {arm: dotted(table) for arm, table in tables.items()}
     for arm in tables:
         if not fits_as_arm(arm):
@@ -87,12 +87,12 @@ def fits_as_arm(name: str) -> bool:
     return fits_as_name(name.replace("@", "-", 1))
 
 
-def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+def dotted(table: JsonMapping) -> JsonObject:
     """A table's settings by dotted keys.
 
     An arm's table holds the objective's keys without their prefix.
     """
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for key, value in flat(table).items() if table else ():
         name = f"{OBJECTIVE}.{key}" if key in OBJECTIVE_KEYS else key
         name = PRESET if key == OBJECTIVE else name
@@ -121,7 +121,7 @@ def existing_import(runs: Path, name: str) -> Declaration:
     return declared
 
 
-def earlier_settings(declared: Declaration) -> dict[str | None, Mapping[str, Any]]:
+def earlier_settings(declared: Declaration) -> dict[str | None, JsonMapping]:
     """Per arm the settings that earlier imports stated."""
     values = {name: flat(arm.resolved) for name, arm in declared.arms.items()}
     return {
@@ -209,10 +209,10 @@ def _settings_of(
     earlier_declaration: Declaration,
     statement: StatedStudy,
     runs: Iterable[tuple[str, int, Conversion]],
-) -> dict[str | None, Mapping[str, Any]]:
+) -> dict[str | None, JsonMapping]:
     """Per arm the settings that earlier imports, the person and the logs state."""
     earlier = earlier_settings(earlier_declaration)
-    settings: dict[str | None, Mapping[str, Any]] = {}
+    settings: dict[str | None, JsonMapping] = {}
     for arm in arms:
         settings[arm] = _merge_settings(
             arm, earlier.get(arm, {}), statement.of(arm), "the study says"
@@ -228,7 +228,7 @@ def _check_unit(
     statement: StatedStudy,
     verdict: VerdictTable,
     runs: Iterable[tuple[str, int, Conversion]],
-    benches: list[dict[str, Any]],
+    benches: list[JsonObject],
 ) -> None:
     """LabError if the deciding scores exceed 1 (percentages, for example) and no margin in their
     unit was stated.
@@ -254,9 +254,7 @@ def usual_question(arms: Iterable[str]) -> str:
     return f"How {verb} {' and '.join(names)} compare, as logged?"
 
 
-def _merge_settings(
-    arm: str, settings: Mapping[str, Any], new: Mapping[str, Any], who: str
-) -> dict[str, Any]:
+def _merge_settings(arm: str, settings: JsonMapping, new: JsonMapping, who: str) -> JsonObject:
     """Both tables. LabError if `new`, which `who` states, contradicts `settings`."""
     odd = [key for key in settings.keys() & new.keys() if settings[key] != new[key]]
     if odd:
@@ -268,7 +266,7 @@ def _merge_settings(
     return {**settings, **new}
 
 
-def _benches(earlier: Declaration, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
+def _benches(earlier: Declaration, runs: Iterable[Conversion]) -> list[JsonObject]:
     problems: dict[str, int] = {}
     for arm in earlier.arms.values():
         problems |= {bench.name: bench.problems or 0 for bench in arm.settings.bench}
@@ -282,16 +280,16 @@ def _benches(earlier: Declaration, runs: Iterable[Conversion]) -> list[dict[str,
 
 
 def _arms(
-    settings: Mapping[str | None, Mapping[str, Any]],
+    settings: Mapping[str | None, JsonMapping],
     names: Iterable[str],
-    benches: list[dict[str, Any]],
+    benches: list[JsonObject],
     problems: list[str],
 ) -> dict[str, Arm]:
     """Arms whose known settings are the stated ones."""
     arms: dict[str, Arm] = {}
     for name in names:
         arm_settings = {**settings.get(None, {}), **settings.get(name, {})}
-        raw: dict[str, Any] = {"bench": benches}
+        raw: JsonObject = {"bench": benches}
         for key, value in arm_settings.items():
             set_dotted(raw, key, value)
         preset = arm_settings.get(PRESET)

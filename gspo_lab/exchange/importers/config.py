@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.exchange.importers.secrets import word_set
 from gspo_lab.study.dotted_keys import differing
 
@@ -36,7 +37,7 @@ MODEL = "model"
 """With this word in its key, a name or path is the trained model's."""
 
 
-def comparable_settings(settings: Mapping[str, Any], ignored: Iterable[str] = ()) -> dict[str, Any]:
+def comparable_settings(settings: JsonMapping, ignored: Iterable[str] = ()) -> JsonObject:
     """The entries that are equal in all runs with equal settings, without the `ignored` ones.
 
     `settings` are a program's by dotted keys, without secrets (`secrets.public_settings`).
@@ -71,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_alike(
-    arm: str, name: str, config: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]]
+    arm: str, name: str, config: JsonMapping, configs: Mapping[str, JsonMapping]
 ) -> None:
     """LabError if a run's configuration differs from that of another run of its arm.
 
@@ -88,7 +89,7 @@ def check_alike(
             )
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> JsonObject:
     """A configuration file in JSON or YAML. LabError for any other file."""
     try:
         if path.stat().st_size > LARGEST:
@@ -120,7 +121,7 @@ def _yaml(text: str, path: Path) -> Any:
         raise ValueError(str(error).replace("\n", " ")) from error
 
 
-def training_arguments(path: Path) -> dict[str, Any] | None:
+def training_arguments(path: Path) -> JsonObject | None:
     """The arguments in `training_args.bin`; None if they cannot be read.
 
     No code in it is executed, and no more than LARGEST bytes of it are unpacked.

@@ -5,16 +5,16 @@ the run's rows, new answers its answers.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of, write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import STARTED, State
 from gspo_lab.exchange.importers.config import check_alike
 from gspo_lab.exchange.importers.convert import Conversion
@@ -113,7 +113,7 @@ class ImportTransaction:
         changed = {run.id for run in self.runs if run.state != "unchanged"}
         specified: list[tuple[Run, RunFolder, RunFolder]] = []
         for arm, entry in declaration.arms.items():
-            configs: dict[str, Mapping[str, Any]] = {}
+            configs: dict[str, JsonMapping] = {}
             for seed in declaration.seeds:
                 name = f"{self._study}/{arm}/s{seed}"
                 live = self._folder(self._live, arm, seed)
@@ -211,7 +211,7 @@ def _steps_done(record: Record) -> int:
 
 def _origin(folder: RunFolder) -> Origin | None:
     """A run's origin by its last import; None if a worker wrote its journal."""
-    facts: dict[str, Any] = next(
+    facts: JsonObject = next(
         (line["facts"] for line in from_end(folder.journal) if line.get("facts")), {}
     )
     return Origin.from_fact(facts[ORIGIN], str(folder.path)) if ORIGIN in facts else None
@@ -245,7 +245,7 @@ def _same_records(journal: Path, other: Path) -> bool:
     return all(line == other_line for line, other_line in lines)
 
 
-def _comparable(journal: Path) -> Iterator[dict[str, Any]]:
+def _comparable(journal: Path) -> Iterator[JsonObject]:
     """A journal's lines without its start, its seal and the digests of the logs."""
     for line in JournalReader(journal):
         if "state" not in line:

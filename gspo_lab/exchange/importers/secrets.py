@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 
 
 def word_set(text: str) -> frozenset[str]:
@@ -95,11 +96,11 @@ def is_secret_value(value: Any) -> bool:
     )
 
 
-def public_settings(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+def public_settings(config: JsonMapping) -> tuple[JsonObject, int]:
     """A program's configuration by dotted keys without secrets and personal values, and how many
     values were left out.
     """
-    public: dict[str, Any] = {}
+    public: JsonObject = {}
     count = 0
     for key, value in _entries(config, ""):
         count += 1

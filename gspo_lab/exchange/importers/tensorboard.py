@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec
 
 EVENTS = "*tfevents*"
@@ -78,7 +79,7 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
     )
 
 
-def scalar(entry: Any) -> float | None:
+def scalar(entry: Any) -> OptionalFloat:
     """A summary's number, from the older format or a tensor; None for images, texts and
     histograms.
     """

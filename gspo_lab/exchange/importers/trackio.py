@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec, check_file, parse_int
 
 
@@ -31,9 +32,9 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     return Log("trackio", _rows(path, run), (path,), settings=config)
 
 
-def _config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
+def _config(database: sqlite3.Connection, run: str) -> JsonObject:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
-    config: dict[str, Any] = {}
+    config: JsonObject = {}
     if "configs" in tables:
         query = "SELECT config FROM configs WHERE run_name = ?"
         for (text,) in database.execute(query, (run,)):
@@ -48,7 +49,7 @@ def _rows(path: Path, run: str) -> Iterator[LoggedRow]:
             yield parse_int(step, f"{path}, run {run}"), _object(text)
 
 
-def _object(text: Any) -> dict[str, Any]:
+def _object(text: Any) -> JsonObject:
     try:
         content = json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -6,11 +6,10 @@ resumed in another folder, both are read. Rows are means over
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.exchange.importers.base import Log, RunSpec, check_file, parse_int
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
@@ -26,7 +25,7 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     files = _files(path)
     notes: list[str] = []
     states = [_state(file) for file in files]
-    joined: list[Mapping[str, Any]] = []
+    joined: list[JsonMapping] = []
     for state in states:
         history = state["log_history"]
         # The state of a run that resumed holds the complete history, or only its own part.
@@ -49,12 +48,12 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     )
 
 
-def _config(folder: Path, notes: list[str]) -> tuple[dict[str, Any], list[Path]]:
+def _config(folder: Path, notes: list[str]) -> tuple[JsonObject, list[Path]]:
     """The trainer's arguments and the model's name in a checkpoint, and the files that hold
     them.
     """
     files: list[Path] = []
-    config: dict[str, Any] = {}
+    config: JsonObject = {}
     if (folder / ARGUMENTS).is_file():
         arguments = training_arguments(folder / ARGUMENTS)
         if arguments is None:
@@ -93,7 +92,7 @@ def _number(file: Path) -> int:
     return int(number) if number.isdigit() else -1
 
 
-def _state(file: Path) -> dict[str, Any]:
+def _state(file: Path) -> JsonObject:
     """The content of a state file, each row with a step. LabError if another program wrote it."""
     check_file(file, f"a {STATE}")
     if file.stat().st_size > MOST_BYTES:
@@ -112,7 +111,7 @@ def _state(file: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _count(state: Mapping[str, Any], key: str) -> int | None:
+def _count(state: JsonMapping, key: str) -> int | None:
     """A number of steps; None where none is stated."""
     count = state.get(key)
     return count if isinstance(count, int) and count > 0 else None

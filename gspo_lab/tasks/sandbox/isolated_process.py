@@ -24,8 +24,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, Self
+from typing import IO, Literal, Self
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.sandbox.bubblewrap import ENVIRONMENT, SHARED, Isolation, same_version
 from gspo_lab.tasks.sandbox.program import (
     MIB,
@@ -287,7 +288,7 @@ class IsolatedProcess:
                 os.close(end)
         return self.judged(report, wall, reading, kills)
 
-    def wait(self, reading: "PipeReader", deadline: float) -> dict[str, Any] | None:
+    def wait(self, reading: "PipeReader", deadline: float) -> JsonObject | None:
         """The sandbox's report on the test; None if it ended or does not answer."""
         assert self.control is not None
         control = select.poll()
@@ -319,7 +320,7 @@ class IsolatedProcess:
         return None
 
     def judged(
-        self, report: dict[str, Any] | None, wall: float, reading: "PipeReader", kills: int | None
+        self, report: JsonObject | None, wall: float, reading: "PipeReader", kills: int | None
     ) -> TestOutcome:
         """What a report from inside and the bytes that were read make of a test; without a report
         it was killed.

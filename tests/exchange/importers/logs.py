@@ -13,6 +13,7 @@ import pytest
 from calling import Said, gspo_lab
 from laboratory import rendered
 
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.store import Evidence, ingest
 
 EIGHT = (-0.010, 0.002, 0.008, -0.002, 0.004, 0.026, 0.006, 0.006)
@@ -52,7 +53,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
 
 
-def report(folder: Path, study: str) -> dict[str, Any]:
+def report(folder: Path, study: str) -> JsonObject:
     """The sections of the study's report, by their ids."""
     ingest(folder / "runs")
     found = json.loads(rendered(folder / "runs" / "lab.db", study).json)
@@ -87,7 +88,7 @@ def eight_seeds(path: Path) -> Path:
     return csv_of(path, "arm,seed,score", *rows)
 
 
-def trainer_state(path: Path, rows: Sequence[dict[str, Any]], summary: bool = False) -> Path:
+def trainer_state(path: Path, rows: Sequence[JsonObject], summary: bool = False) -> Path:
     """What a trainer of transformers leaves; Python writes NaN as it does, bare."""
     path.parent.mkdir(parents=True, exist_ok=True)
     last = [{"step": rows[-1]["step"], "train_loss": 0.1, "train_runtime": 3.0}] if summary else []
@@ -97,7 +98,7 @@ def trainer_state(path: Path, rows: Sequence[dict[str, Any]], summary: bool = Fa
 
 def trl_rows(
     steps: range, reward: float = 0.0, clipped: float = 0.25, **more: Any
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     return [
         {
             "step": step,
@@ -110,9 +111,7 @@ def trl_rows(
     ]
 
 
-def offline_run(
-    path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None = None
-) -> Path:
+def offline_run(path: Path, rows: Iterable[JsonMapping], config: JsonMapping | None = None) -> Path:
     """A `run-*.wandb` with this config and these rows of history:
 
     LevelDB's log of wandb's own messages.
@@ -126,7 +125,7 @@ def offline_run(
         Record,
     )
 
-    def items(kind: Any, row: Mapping[str, Any]) -> list[Any]:
+    def items(kind: Any, row: JsonMapping) -> list[Any]:
         return [kind(key=name, value_json=json.dumps(value)) for name, value in row.items()]
 
     settings = [Record(config=ConfigRecord(update=items(ConfigItem, config)))] if config else []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from logs import brought, csv_of, json_lines, offline_run, refused, trainer_state, trl_rows
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.config import comparable_settings, training_arguments
 
 VERL = {
@@ -37,11 +38,11 @@ OF_VERL = {
 }
 
 
-def settings(folder: Path, arm: str) -> dict[str, Any]:
+def settings(folder: Path, arm: str) -> JsonObject:
     """What study.json holds of an arm."""
-    found: dict[str, Any] = json.loads((folder / "runs" / "x" / "study.json").read_text())["arms"][
-        arm
-    ]["settings"]
+    found: JsonObject = json.loads((folder / "runs" / "x" / "study.json").read_text())["arms"][arm][
+        "settings"
+    ]
     return found
 
 
@@ -122,7 +123,7 @@ def test_verl_s_configuration_is_read_from_hydra_and_from_the_console(tmp_path: 
     assert "someone" not in (tmp_path / "runs" / "x" / "hydra" / "s0" / "run.json").read_text()
 
 
-def _printed(data: dict[str, Any]) -> list[str]:
+def _printed(data: JsonObject) -> list[str]:
     from pprint import pformat
 
     return pformat(data).splitlines()

@@ -1,15 +1,15 @@
 """Rows in any order, put together step by step; handed to SQLite in twos, and all at once."""
 
 import math
-from typing import Any
 
 import pytest
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers import metric_buffer
 from gspo_lab.exchange.importers.metric_buffer import MetricBuffer
 
-Rows = list[tuple[int, dict[str, Any]]]
+Rows = list[tuple[int, JsonObject]]
 
 
 @pytest.fixture(params=[2, metric_buffer.ROWS_AT_ONCE], autouse=True)
@@ -17,7 +17,7 @@ def rows_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(metric_buffer, "ROWS_AT_ONCE", request.param)
 
 
-def read(*rows: tuple[int, dict[str, Any]]) -> tuple[Rows, list[str]]:
+def read(*rows: tuple[int, JsonObject]) -> tuple[Rows, list[str]]:
     """The rows and the notes of a log."""
     notes: list[str] = []
     buffer = MetricBuffer("a.log", notes)

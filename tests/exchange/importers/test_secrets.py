@@ -12,12 +12,13 @@ from laboratory import rendered
 from logs import brought, csv_of, json_lines, offline_run, project, trainer_state, trl_rows
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
 from gspo_lab.recording.store import ingest
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 HIDDEN = "Zq7Xk29Wm4Tr8Yp3Lv6N"
-SECRETS: dict[str, Any] = {
+SECRETS: JsonObject = {
     "hf_token": f"hf_{HIDDEN}",
     "wandb": {"api_key": HIDDEN},
     "env": {"OPENAI_API_KEY": f"sk-{HIDDEN}", "PATH": "/home/alice/bin"},
@@ -151,7 +152,7 @@ def test_secrets_go(name: str, value: Any) -> None:
 
 
 def test_a_configuration_that_repeats_itself_is_bounded() -> None:
-    table: dict[str, Any] = {"a": 1}
+    table: JsonObject = {"a": 1}
     for _ in range(40):
         table = {"a": table, "b": table}
     with pytest.raises(LabError, match="more than 100,000 entries"):

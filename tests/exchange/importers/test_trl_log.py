@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from logs import bring, opened, report
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store.records import read_updates
 
 pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
@@ -30,7 +31,7 @@ class Trained:
     """A folder that TRL left, and by update what the lab measures on TRL's own batch."""
 
     folder: Path
-    ours: list[dict[str, Any]] = field(default_factory=list)
+    ours: list[JsonObject] = field(default_factory=list)
 
 
 def train(arm: str, folder: Path) -> Trained:
@@ -57,7 +58,7 @@ def train(arm: str, folder: Path) -> Trained:
             self.logp_BT = out[0].detach()
             return out
 
-        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        def _compute_loss(self, model: Any, inputs: JsonObject) -> Any:
             loss = super()._compute_loss(model, inputs)
             mask_BT = inputs["completion_mask"].bool()
             logp_BT = self.logp_BT

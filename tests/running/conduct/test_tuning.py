@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from counting import Bench, answer_in
@@ -25,6 +24,7 @@ from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.conduct import StudyOutcome
 from gspo_lab.running.conduct.replication import replication
@@ -75,8 +75,8 @@ def done(starts: Path, tmp_path_factory: pytest.TempPathFactory) -> "Done":
         return (bench, *bench.conduct())
 
 
-def study(bench: Bench, name: str = "count") -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((bench.runs / name / "study.json").read_text())
+def study(bench: Bench, name: str = "count") -> JsonObject:
+    result: JsonObject = json.loads((bench.runs / name / "study.json").read_text())
     return result
 
 

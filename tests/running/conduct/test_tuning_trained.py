@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from counting import Bench, conducted
@@ -17,6 +16,7 @@ from waiting import until
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import run_folders
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import render
@@ -37,7 +37,7 @@ def study(folder: Path) -> Study:
     return load_study(toml)
 
 
-def left(runs: Path) -> dict[str, list[dict[str, Any]]]:
+def left(runs: Path) -> dict[str, list[JsonObject]]:
     """By run every record that counts without its times, and the weights; of trials the words of
     workers are left out, who are more where one was killed."""
     out = {}

@@ -5,10 +5,10 @@ machines.
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from counting import conducted
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import is_time
 from gspo_lab.recording.runfolder import run_folders
 from gspo_lab.study import load_study
@@ -92,7 +92,7 @@ def tiny(folder: Path) -> Path:
     return toml
 
 
-def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
+def recorded(folder: Path, on: str) -> dict[str, list[JsonObject]]:
     """Train it by this launcher, or go on; by arm every record without its times, of the statuses
     the states, and the weights."""
     study = load_study(tiny(folder))
@@ -112,6 +112,6 @@ TIMED = ("at", "facts", "journal")
 """
 
 
-def timeless(record: dict[str, Any]) -> dict[str, Any]:
+def timeless(record: JsonObject) -> JsonObject:
     """A record without what times and machines make."""
     return {key: value for key, value in record.items() if not is_time(key) and key not in TIMED}

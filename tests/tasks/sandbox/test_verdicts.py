@@ -14,6 +14,7 @@ import pytest
 from waiting import until
 from walled import TIGHT
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.sandbox import Limits, Program, Sandbox
 from gspo_lab.tasks.sandbox.isolated_process import IsolatedProcess, PipeReader
 from gspo_lab.tasks.sandbox.sandbox import SharedOrExclusive
@@ -333,7 +334,7 @@ def test_who_exhausts_the_memory_is_wrong_also_where_its_house_is_ended(
 
     def end_at_140_mib(
         house: IsolatedProcess, reading: PipeReader, deadline: float
-    ) -> dict[str, Any] | None:
+    ) -> JsonObject | None:
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(wait, house, reading, deadline)
             until(lambda: house.held > 140 << 20)
