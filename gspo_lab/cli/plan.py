@@ -226,7 +226,9 @@ def _advise(
             }
         )
         return
-    hidden = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds")
+    from gspo_lab.training.objectives.settings import CLIP_RANGE
+
+    hidden = ("declared", *CLIP_RANGE, "peak_memory_bytes", "holds")
     rows = []
     for rule in rules:
         row = {key: value for key, value in rule.to_json().items() if key not in hidden}

@@ -6,7 +6,7 @@ reference ranges of counterfactual clipping, the commands, and every later edit.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -15,7 +15,7 @@ from typing import Any, Self
 from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import completed, known_part
 from gspo_lab.study.parent import Kind, Parent
@@ -52,7 +52,7 @@ UNLOCKED = (
 """The other keys of study.json."""
 
 Band = tuple[FiniteFloat, FiniteFloat]
-"""(clip_low, clip_high)."""
+"""How far below and above 1 a ratio is clipped."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Arm:
             else known_part(self.settings, self.recorded_keys)
         )
 
-    def stating(self, values: Mapping[str, Any]) -> "Arm":
+    def stating(self, values: JsonMapping) -> "Arm":
         """The arm with some dotted keys changed.
 
         It declares these keys, and those that change with them.
@@ -246,7 +246,7 @@ class Declaration:
         kind: Kind,
         arms: Iterable[Arm],
         seeds: Iterable[int],
-        overrides: Mapping[str, Any] | None = None,
+        overrides: JsonMapping | None = None,
         *,
         detail: object = "",
         **changes: Any,
@@ -366,7 +366,7 @@ OF_A_VERSION = {"settings", "verdict", "claims", "tune"}
 """The parts of study.json whose keys change from version to version."""
 
 
-def _plain_arm(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None) -> JsonObject:
+def _plain_arm(name: str, data: JsonMapping, recorded: Iterable[str] | None) -> JsonObject:
     """An arm of study.json with its name, and where the study was imported with all settings and
     the known ones.
     """
@@ -380,7 +380,7 @@ def _plain_arm(name: str, data: Mapping[str, Any], recorded: Iterable[str] | Non
     }
 
 
-def _not_grown(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Iterator[str]:
+def _not_grown(earlier: JsonMapping, later: JsonMapping) -> Iterator[str]:
     """The changes from one declaration of a study to a later one that are not growth."""
     for key, unit in (("seeds", "seeds"), ("added", "added seeds"), ("arms", "arms")):
         if removed := [
@@ -408,7 +408,7 @@ def _not_grown(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Iterator
         yield "another rule of the verdict"
 
 
-def locked_of(data: Mapping[str, Any]) -> JsonObject:
+def locked_of(data: JsonMapping) -> JsonObject:
     """The part of study.json's content that its digest covers."""
     return {key: data[key] for key in LOCKED if key in data}
 
@@ -425,7 +425,7 @@ def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
     bands = {rule: ratio.band for rule, ratio in RULES.items()}
     for arm in reversed(list(settings)):
         if arm.objective.policy_loss == "clip":
-            bands[rule_of(arm)] = (arm.objective.clip_low, arm.objective.clip_high)
+            bands[rule_of(arm)] = arm.objective.clip_range
     return bands
 
 

@@ -1,19 +1,20 @@
 """Settings as dotted keys, their differences, and typed values from JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.training.objectives.settings import CLIP_RANGE
 
 T = TypeVar("T")
 adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 """pydantic's reader of a type."""
 
-BAND = ("objective.clip_low", "objective.clip_high")
+BAND = tuple(f"objective.{key}" for key in CLIP_RANGE)
 """With `clip = "calibrated"` a pilot sets these two, so they are declared with it."""
 
 
@@ -32,7 +33,7 @@ def flat(data: Any, prefix: str = "") -> JsonObject:
     return out
 
 
-def differing(settings: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing(settings: JsonMapping, other: JsonMapping) -> list[str]:
     """The keys whose values differ; None and an absent key are the same."""
     return sorted(
         key for key in settings.keys() | other.keys() if settings.get(key) != other.get(key)
@@ -44,7 +45,7 @@ def under(key: str, names: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
-def alike_but(settings: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]) -> bool:
+def alike_but(settings: JsonMapping, other: JsonMapping, names: Iterable[str]) -> bool:
     """Whether two nested settings differ only in the keys or tables `names`."""
     allowed = tuple(names)
     return all(under(key, allowed) for key in differing(flat(settings), flat(other)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import flat, read, set_dotted, under
 from gspo_lab.study.schema import Settings
 
@@ -33,14 +33,14 @@ class Origin:
     """How the records differ from the program's: "reward is train/reward", "rows are means of 10
     steps".
     """
-    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    metrics: Mapping[str, JsonMapping] = field(default_factory=dict, hash=False)
     """By metric name its `meaning`, the `quantity` that it defines, and the equal `column` of
     gspo-lab; empty for an unknown name."""
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
     """sha256 of each file that was read, by its name."""
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    settings: JsonMapping = field(default_factory=dict, hash=False)
     """The dotted settings that the source states."""
-    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    config: JsonMapping = field(default_factory=dict, hash=False)
     """The part of the program's configuration that runs with the same settings share, by its dotted
     keys.
     """
@@ -92,12 +92,12 @@ def known_part(settings: Settings, keys: Collection[str]) -> JsonObject:
     return {**out, **({"bench": benches_without_none} if benches_without_none else {})}
 
 
-def filled(stored: Mapping[str, Any]) -> Settings:
+def filled(stored: JsonMapping) -> Settings:
     """These settings, nested plain data, over defaults. ValidationError for data that are none."""
     return Settings.model_validate(completed(stored))
 
 
-def completed(stored: Mapping[str, Any]) -> JsonObject:
+def completed(stored: JsonMapping) -> JsonObject:
     """The same as plain data, with the keys that have no default."""
     out = {"model": ABSENT, "task": {}, **stored}
     return out | (

@@ -20,6 +20,7 @@ from gspo_lab.study.study import Study
 from gspo_lab.study.verdict_tables import score_named
 from gspo_lab.training.objectives.calibration import LEAST_TOKEN_NOISE, saturated_share
 from gspo_lab.training.objectives.presets import PRESETS
+from gspo_lab.training.objectives.settings import CLIP_KEYS
 
 Level = Literal["warn", "error"]
 Lines = Iterator[tuple[str, str]]
@@ -132,8 +133,7 @@ def _range(arm: Arm, facts: ModelFacts) -> Lines:
     objective = arm.settings.objective
     if objective.clip != "fixed" or not _clips(arm):
         return
-    low = objective.clip_low
-    high = objective.clip_high
+    low, high = objective.clip_range
     if _token(arm):
         if min(low, high) < NARROW:
             yield (
@@ -146,7 +146,8 @@ def _range(arm: Arm, facts: ModelFacts) -> Lines:
             "eps-too-wide",
             (
                 f"a sequence ratio with a range of {max(low, high):g} hardly ever clips (it is a"
-                " token ratio's); give a smaller clip_low and clip_high, or clip = 'calibrated'"
+                f" token ratio's); give a smaller {CLIP_KEYS}, or clip ="
+                " 'calibrated'"
             ),
         )
     limit = arm.settings.rollout.max_tokens or facts.max_tokens.get(arm.name)

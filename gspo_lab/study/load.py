@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
@@ -151,7 +151,7 @@ def _override(
 def _chosen_arms(
     study_arms: Mapping[str, Arm],
     names: Sequence[str],
-    tables: Mapping[str, Any],
+    tables: JsonMapping,
     problems: list[str],
 ) -> dict[str, Arm]:
     """The arms that `--arms` names, of a sweep at every dose; mistakes go to `problems`."""
@@ -169,7 +169,7 @@ def _chosen_arms(
 def _broken_verdict(
     verdict: VerdictTable,
     arms: Mapping[str, Arm],
-    tables: Mapping[str, Any],
+    tables: JsonMapping,
     sweep: Sweep | None,
     seeds: int,
 ) -> list[str]:
@@ -257,7 +257,7 @@ def _text(path: Path) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[JsonObject, dict[str, JsonObject]]:
+def split(raw: JsonMapping, problems: list[str]) -> tuple[JsonObject, dict[str, JsonObject]]:
     """The settings that all arms share, and the arms' own tables."""
     keys = (*BASE_KEYS, *STUDY_KEYS)
     for key in raw:
@@ -358,7 +358,7 @@ def _arm(
 
 
 def _merged_table(
-    where: str, table: Mapping[str, Any], base: Mapping[str, Any], problems: list[str]
+    where: str, table: JsonMapping, base: JsonMapping, problems: list[str]
 ) -> tuple[JsonObject, JsonObject]:
     """The shared settings changed by an arm's table, and the table's keys of the objective."""
     merged = dict(base)
@@ -460,7 +460,7 @@ def _at_every_dose(
 
 
 def _objective(
-    shared: Mapping[str, Any], own_keys: Mapping[str, Any], where: str, problems: list[str]
+    shared: JsonMapping, own_keys: JsonMapping, where: str, problems: list[str]
 ) -> JsonObject:
     """Every key of the objective: the preset's values, changed by `shared` and then by the arm's
     own `stated` keys.

@@ -17,7 +17,7 @@ from gspo_lab.common.registry import nearest
 def set_override(raw: JsonObject, override: str) -> None:
     """Apply one `--set` to the tables.
 
-    `update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an
+    `update.epochs=2`, `task.digits=3`, `arm.gspo.objective=dapo`, `bench.addition.problems=64` (an
     entry's name).
     """
     key, _, text = override.partition("=")
@@ -49,7 +49,7 @@ def set_override(raw: JsonObject, override: str) -> None:
 
 
 def _path(nested: Any) -> list[str]:
-    """`{"arm": {"gspo": {"clip_low": 0}}}` -> `["arm", "gspo", "clip_low"]`:
+    """`{"arm": {"gspo": {"steps": 0}}}` -> `["arm", "gspo", "steps"]`:
 
     TOML's own reading of a dotted key.
     """

@@ -5,7 +5,6 @@ docs/reference/study-keys.md is made from it. What judges a study is in verdict_
 """
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -33,7 +32,7 @@ from gspo_lab.common.keys import (
     Whole,
     keys,
 )
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.training.objectives.losses import traits
 from gspo_lab.training.objectives.presets import Objective
@@ -69,7 +68,7 @@ class EngineTable(Table):
         "native",
         description="`native`, `trl`, `verl`, `areal`, or `module:attribute`, `file.py:attribute`",
     )
-    options: dict[str, Any] = Field({}, description="the engine's own options")
+    options: JsonObject = Field({}, description="the engine's own options")
 
     @model_validator(mode="before")
     @classmethod
@@ -480,8 +479,8 @@ class TuneTable(Table):
             " fifth; unset: the primary benchmark"
         ),
     )
-    values: dict[str, Any] = Field({}, description="dotted setting = its candidates")
-    arm: dict[str, Any] = Field({}, description="`[tune.arm.NAME]`: the same for one arm")
+    values: JsonObject = Field({}, description="dotted setting = its candidates")
+    arm: JsonObject = Field({}, description="`[tune.arm.NAME]`: the same for one arm")
 
 
 class Settings(Table):
@@ -571,7 +570,7 @@ def unread(key: str, run: Settings) -> str | None:
     return None if read is None or read.holds(run) else f"does nothing {read.otherwise.format(run)}"
 
 
-def cost(settings: Mapping[str, Any]) -> JsonObject:
+def cost(settings: JsonMapping) -> JsonObject:
     """Per key that a step's time depends on what counts of its value; runs that are equal in all
     cost alike.
 
@@ -593,7 +592,7 @@ def obeyed(engine: str) -> tuple[str, ...]:
     return tuple(name for name, key in KEYS.items() if engine in key.names)
 
 
-def clips_at_1(settings: Mapping[str, Any]) -> bool:
+def clips_at_1(settings: JsonMapping) -> bool:
     """Whether the loss of an arm, by its flat settings, takes tokens' gradient where all ratios are
     1, too.
     """

@@ -8,10 +8,11 @@ from itertools import combinations, pairwise
 from gspo_lab.common.keys import COLDEST, Key
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm
-from gspo_lab.study.dotted_keys import flat
+from gspo_lab.study.dotted_keys import BAND, flat
 from gspo_lab.study.schema import KEYS, Settings, unread
 from gspo_lab.study.verdict_tables import VerdictTable, score_named
 from gspo_lab.training.objectives.presets import Objective
+from gspo_lab.training.objectives.settings import CLIP_KEYS
 
 WITHOUT_GROUP = {"gae", "batch-mean-std"}
 """The advantages that compare no response with others to its prompt."""
@@ -282,10 +283,7 @@ def _calibrated(settings: Settings) -> Iterator[str]:
     if objective.clip != "calibrated":
         return
     level = objective.importance_sampling_level
-    signs = (
-        "a pilot counts moves by the sign of each response's one advantage; give clip_low and"
-        " clip_high"
-    )
+    signs = f"a pilot counts moves by the sign of each response's one advantage; give {CLIP_KEYS}"
     if objective.turn_credit == "turn":
         yield f"{calibrated} with turn_credit = 'turn': {signs}"
     if objective.advantage == "gae" and level != "sequence":
@@ -328,9 +326,9 @@ def _loss(settings: Settings) -> Iterator[str]:
             f"objective.truncated = '{objective.truncated}' with kl_coef or entropy_coef > 0: their"
             " terms would still train truncated responses; set both to 0, or truncated = 'train'"
         )
-    if objective.clip_low == 1 and objective.loss.lower_bound:
+    if objective.clip_range[0] == 1 and objective.loss.lower_bound:
         yield (
-            "objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a"
+            f"{BAND[0]}: give a number below 1; only policy_loss = 'cispo' goes without a"
             " lower bound"
         )
 

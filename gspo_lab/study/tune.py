@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from gspo_lab.common.keys import Table
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
 from gspo_lab.training.objectives.presets import published_range, with_published_range
@@ -125,7 +125,7 @@ def _apart(value: Any, declared: Any) -> float:
     return abs(math.log(value / declared)) if value > 0 and declared > 0 else abs(value - declared)
 
 
-def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
+def with_values(settings: Settings, values: JsonMapping) -> Settings:
     """The settings with some dotted keys changed. ValidationError for a value that its key does not
     take.
 
@@ -143,12 +143,12 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     return Settings.model_validate({**data, "objective": with_published_range(objective)})
 
 
-def label(values: Mapping[str, Any]) -> str:
+def label(values: JsonMapping) -> str:
     """A candidate's values, as they name its trials."""
     return "_".join(value if isinstance(value, str) else f"{value:g}" for value in values.values())
 
 
-def trial(arm: str, values: Mapping[str, Any]) -> str:
+def trial(arm: str, values: JsonMapping) -> str:
     """The name of a candidate among the arms of the trials."""
     return f"{arm}@{label(values)}"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
@@ -98,7 +98,7 @@ def read_tune(
     )
 
 
-def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> Iterator[str]:
+def _odd_lists(lists: JsonMapping, arm: Arm) -> Iterator[str]:
     """The mistakes in the lists of an arm."""
     choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
     if not lists:

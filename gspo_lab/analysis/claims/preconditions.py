@@ -142,7 +142,7 @@ def tuned_ranges(data: ClaimData, arm: str) -> Reason | None:
     A token ratio does not depend on length, so the paper's token range counts everywhere."""
     objective = data.settings(arm).objective
     chosen = objective.clip == "calibrated" or objective.importance_sampling_level == "token"
-    if chosen or (objective.clip_low, objective.clip_high) != PAPER_BAND:
+    if chosen or objective.clip_range != PAPER_BAND:
         return None
     length = data.mean_of_arm(Reading("response_tokens_mean", EVERY_STEP), arm)
     if length >= LONG:

@@ -155,8 +155,8 @@ def clip_range(case: Case) -> Finding:
         return Finding("ok", f"that of {setup.loss}", usual="its paper's")
     if setup.level is None or setup.widest is None:
         return case.missing("settings")
-    low = setup.clip_low or setup.widest
-    high = setup.clip_high or setup.widest
+    low = setup.clip_range[0] or setup.widest
+    high = setup.clip_range[1] or setup.widest
     value = f"{setup.range_text}, {setup.level} ratio"
     advice = setup.key("range")
     if setup.level != SEQUENCE:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
+from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
 
 KEYS = Path(__file__).with_name("keys.toml")
@@ -49,8 +50,7 @@ class Setup:
     version: str | None = None
     level: str | None = None
     loss: str | None = None
-    clip_low: float | None = None
-    clip_high: float | None = None
+    clip_range: tuple[float | None, float | None] = (None, None)
     updates: int | None = None
     aggregation: str | None = None
     old: str | None = None
@@ -77,13 +77,12 @@ class Setup:
     @property
     def widest(self) -> float | None:
         """The larger side of the range."""
-        return max((side for side in (self.clip_low, self.clip_high) if side), default=None)
+        return max((side for side in self.clip_range if side), default=None)
 
     @property
     def range_text(self) -> str | None:
         """The range as text, "?" for a side that is not recorded."""
-        sides = (self.clip_low, self.clip_high)
-        texts = ["?" if side is None else f"{side:g}" for side in sides]
+        texts = ["?" if side is None else f"{side:g}" for side in self.clip_range]
         return " / ".join(texts) if self.widest is not None else None
 
     def key(self, thing: str) -> str:
@@ -116,8 +115,7 @@ def setup_of(log: TrainingLog) -> Setup:
         version=log.version,
         level="sequence" if level == "sequence-token" else level,
         loss=get("objective.policy_loss"),
-        clip_low=get("objective.clip_low"),
-        clip_high=get("objective.clip_high"),
+        clip_range=(get(BAND[0]), get(BAND[1])),
         updates=minibatches and minibatches * get("update.epochs", 1),
         aggregation=get("objective.aggregation"),
         old=get("update.old_logprobs"),
@@ -132,7 +130,7 @@ def setup_of(log: TrainingLog) -> Setup:
     logged_range = log.named("ppo_actor/eps_clip")
     if setup.widest is None and logged_range is not None:
         bound = float(f"{logged_range.end:.6g}")
-        setup = replace(setup, clip_low=bound, clip_high=bound)
+        setup = replace(setup, clip_range=(bound, bound))
     return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
 
 
@@ -149,12 +147,13 @@ def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
         updates = max(1, round(generation * iterations / accumulation))
     vllm = config.get("use_vllm")
     correction = config.get("vllm_importance_sampling_correction")
+    low, high = setup.clip_range
     return replace(
         setup,
         program="ms-swift" if SWIFT & config.keys() else "trl",
         loss=CLIP if loss in AGGREGATIONS else config.get("loss_type", setup.loss),
         aggregation=AGGREGATIONS.get(loss, setup.aggregation),
-        clip_high=setup.clip_high or config.get("epsilon"),
+        clip_range=(low, high or config.get("epsilon")),
         updates=updates,
         old=TRAINER if iterations else setup.old,
         corrected=None if vllm is None else bool(vllm and correction),
@@ -192,10 +191,11 @@ def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
     if recompute is not None or decoupled is not None:
         old = TRAINER if recompute or decoupled else SAMPLER
         setup = replace(setup, old=old, corrected=bool(decoupled))
+    low, high = setup.clip_range
     return replace(
         setup,
         loss="sapo" if config.get("actor.use_sapo_loss") else setup.loss,
-        clip_high=config.get("actor.eps_clip_higher") or setup.clip_high,
+        clip_range=(low, config.get("actor.eps_clip_higher") or high),
         staleness=config.get("rollout.max_head_offpolicyness"),
     )
 

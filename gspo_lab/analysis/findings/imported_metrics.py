@@ -15,6 +15,7 @@ from gspo_lab.analysis.readings.answers import scores
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store.records import LENGTH, read_ends, read_lengths, read_own_numbers
 from gspo_lab.study import Declaration, Origin
+from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.import_origin import ORIGIN
 
 CLIP = "clip fraction"
@@ -224,11 +225,8 @@ def _of_settings(declared: Declaration) -> Iterator[str]:
             )
         if objective.policy_loss != "clip" or not known("objective.importance_sampling_level"):
             continue
-        ranges = [
-            getattr(objective, key)
-            for key in ("clip_low", "clip_high")
-            if known(f"objective.{key}")
-        ]
+        ends = zip(BAND, objective.clip_range, strict=True)
+        ranges = [end for key, end in ends if known(key)]
         if objective.importance_sampling_level == "token" and ranges and max(ranges) < NARROW_TOKEN:
             yield (
                 f"{arm.name}: a token ratio with a range of {max(ranges):g}, which is a sequence"

@@ -40,6 +40,7 @@ from gspo_lab.study.parent import Kind
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.presets import PRESETS
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
+from gspo_lab.training.objectives.settings import CLIP_RANGE, clip_settings
 
 DROPPED_STEPS = 2
 """First steps that are ignored:
@@ -75,17 +76,16 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
     """The range that the finished pilot `run` gives, written to bands.json."""
     folder = RunFolder(run.folder(runs))
     objective = arm.settings.objective
-    low, high = _range_of(arm, folder, f"arm.{arm.name}: clip = 'calibrated'")
+    band = _range_of(arm, folder, f"arm.{arm.name}: clip = 'calibrated'")
     entry = {
-        "clip_low": low,
-        "clip_high": high,
+        **clip_settings(band),
         "clip_target": objective.clip_target,
         "level": objective.importance_sampling_level,
         "pilot": str(folder.path.relative_to(runs)),
         "settings": settings_digest(arm),
     }
     write_json(home / BANDS, {**(read_json(home / BANDS) or {}), arm.name: entry}, sealed=True)
-    return low, high
+    return band
 
 
 def _range_of(arm: Arm, folder: RunFolder, subject: str) -> Band:
@@ -124,8 +124,8 @@ class Advice:
     rule: str
     declared: JsonObject
     """The declared settings of the pilots' arm except its range, as in its TOML table."""
-    clip_low: float
-    clip_high: float
+    band: Band
+    """The recommended range."""
     target: float
     clipped: float
     """With the recommended range in use."""
@@ -151,14 +151,15 @@ class Advice:
             "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.target:.3g}\n"
         )
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.declared.items())
-        return (
-            f"[arm.{self.rule}]\n{lines}{note}clip_low = {self.clip_low:.4g}\nclip_high ="
-            f" {self.clip_high:.4g}\n"
-        )
+        ends = clip_settings(self.band).items()
+        band = "".join(f"{key} = {end:.4g}\n" for key, end in ends)
+        return f"[arm.{self.rule}]\n{lines}{note}{band}"
 
     def to_json(self) -> JsonObject:
         """Every number, and whether the range held."""
-        return {**asdict(self), "holds": self.holds}
+        fields = asdict(self)
+        band = clip_settings(fields.pop("band"))
+        return {**fields, **band, "holds": self.holds}
 
 
 def within_factor(share: float, target: float) -> bool:
@@ -245,7 +246,7 @@ def _declared(arm: Arm) -> JsonObject:
     `objective`.
     """
     preset = arm.settings.objective.preset
-    left_out = {"preset", "clip", "clip_target", "clip_low", "clip_high"}
+    left_out = {"preset", "clip", "clip_target", *CLIP_RANGE}
     if (
         arm.settings.objective.importance_sampling_level
         == PRESETS[preset].importance_sampling_level
@@ -310,13 +311,12 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
         range(1, len(tried)),
         key=lambda i: max(shares[i], target) / max(min(shares[i], target), 1e-9),
     )
-    (low, high), folder = tried[last]
+    band, folder = tried[last]
     steps = folder.records(StepRecord.kind)
     return Advice(
         rule=rule,
         declared=_declared(arm),
-        clip_low=low,
-        clip_high=high,
+        band=band,
         target=target,
         clipped=shares[last],
         clipped_published=shares[0],

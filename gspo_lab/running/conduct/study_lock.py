@@ -22,6 +22,7 @@ from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
 from gspo_lab.study.declaration import Band, locked_of, reference_bands
 from gspo_lab.study.dotted_keys import BAND, differing
 from gspo_lab.study.tuning_trials import tuned
+from gspo_lab.training.objectives.settings import clip_settings
 
 SHOWN = 4
 SEEDS_ADDED = "seeds added: "
@@ -103,9 +104,7 @@ def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
     """
     stored = Declaration.parse(read_json(home / STUDY), home / STUDY)
     entry = stored.arms[arm]
-    objective = entry.settings.objective.model_copy(
-        update={"clip_low": band[0], "clip_high": band[1]}
-    )
+    objective = entry.settings.objective.model_copy(update=clip_settings(band))
     settings = entry.settings.model_copy(update={"objective": objective})
     arms = stored.arms | {arm: replace(entry, settings=settings)}
     # Keep the reference ranges that existing runs were measured with.

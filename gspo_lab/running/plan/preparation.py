@@ -19,6 +19,7 @@ from gspo_lab.study.tuning_trials import trial_study
 from gspo_lab.tasks import task_key
 from gspo_lab.training.models.check import EMBEDDED
 from gspo_lab.training.objectives.presets import PRESETS
+from gspo_lab.training.objectives.settings import CLIP_RANGE
 
 PILOT_STEPS = 6
 FIRST_SEED = 1_000_000
@@ -92,7 +93,7 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
     bands = read_json(home / BANDS) or {}
     try:
         return {
-            arm.name: (float(bands[arm.name]["clip_low"]), float(bands[arm.name]["clip_high"]))
+            arm.name: band_of(bands[arm.name])
             for arm in pilot_arms(study)
             if arm.name in bands and bands[arm.name]["settings"] == settings_digest(arm)
         }
@@ -102,16 +103,20 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
         ) from error
 
 
+def band_of(entry: JsonObject) -> Band:
+    """The range in an entry of bands.json."""
+    low, high = CLIP_RANGE
+    return float(entry[low]), float(entry[high])
+
+
 def pilot(study: Study, arm: Arm, band: Band | None = None, kind: Kind = Kind.PILOT) -> Run:
     """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio
     recorded.
     """
     preset = PRESETS[arm.settings.objective.preset]
-    low, high = band or (preset.clip_low, preset.clip_high)
     overrides = {
         "objective.clip": "fixed",
-        "objective.clip_low": low,
-        "objective.clip_high": high,
+        **dict(zip(BAND, band or preset.clip_range, strict=True)),
         "record.detail_every": 1,
         "record.token_detail": True,
         "steps": PILOT_STEPS,

@@ -14,6 +14,7 @@ from gspo_lab.study.dotted_keys import flat, under
 from gspo_lab.tasks.base import Task, check_options
 from gspo_lab.training.engines import ENGINES
 from gspo_lab.training.engines.base import Capabilities, Engine
+from gspo_lab.training.objectives.settings import CLIP_RANGE
 from gspo_lab.training.samplers import SAMPLERS
 
 COLUMNS = {field.name for field in (*fields(StepRecord), *fields(UpdateRecord))}
@@ -189,5 +190,5 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     ):
         yield (
             "does not record response_detail, from which clip = 'calibrated' finds a range; give"
-            " clip_low, clip_high"
+            f" {', '.join(CLIP_RANGE)}"
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.training.objectives.ratios import RATIOS, Level
+from gspo_lab.training.objectives.settings import CLIP_KEYS
 
 LEAST_TOKEN_NOISE = 0.02
 """Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens
@@ -29,7 +30,7 @@ def saturated_share(low: float, high: float, tokens: float) -> float:
 def calibrated_band(
     details: Iterable[JsonMapping], level: Level, target: float
 ) -> tuple[float, float]:
-    """(clip_low, clip_high) by which `target` of the pilot's active tokens (or responses) would
+    """The range by which `target` of the pilot's active tokens (or responses) would
     have been clipped: for each sign of A the (1 - target) quantile of sign(A) * log r. `details`
     are `response_detail` with tokens, mini- batches >= 1."""
     moves = _moves(details, level)
@@ -79,6 +80,6 @@ def _quantile(values: list[float], level: float, sign: str) -> float:
     if bound <= 0:
         raise LabError(
             f"at least {1 - level:.0%} of the pilot's moves with a {sign} advantage are needed "
-            "along its sign, and fewer were; lower clip_target or give clip_low and clip_high"
+            f"along its sign, and fewer were; lower clip_target or give {CLIP_KEYS}"
         )
     return bound

@@ -85,10 +85,9 @@ def surrogate(
     (only with an entropy coefficient alpha: the loss is then L - alpha H, as in 2505.22617 section
     4.1).
 
-    -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
-    with the default policy loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14
-    (GSPO-token). A loss that selects tokens, and was told of none, takes the batch for the whole
-    mini-batch.
+    -mean over responses of mean over tokens of min(r A, clip(r) A) with the default policy loss and
+    aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token). A loss that selects
+    tokens, and was told of none, takes the batch for the whole mini-batch.
     """
     loss = loss or LOSSES[settings.policy_loss]
     logp_BT = single(logp_BT)

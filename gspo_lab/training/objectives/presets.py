@@ -12,7 +12,7 @@ from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import installed, nearest
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, traits
 from gspo_lab.training.objectives.ratios import RATIOS, Level
-from gspo_lab.training.objectives.settings import Correction
+from gspo_lab.training.objectives.settings import Correction, clip_settings
 
 
 class _Resolved(Common):
@@ -66,7 +66,7 @@ else:
 
 
 def _range(low: float, high: float, **settings: Any) -> JsonObject:
-    return {"clip_low": low, "clip_high": high, **settings}
+    return {**clip_settings((low, high)), **settings}
 
 
 def _published(level: Level) -> JsonObject:

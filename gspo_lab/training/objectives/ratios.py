@@ -31,7 +31,7 @@ class Ratio:
     moves: Callable[[Mapping[str, Any], int], list[float]]
     """The values of log r that one response, by its index in a `response_detail`, is clipped by."""
     band: tuple[float, float]
-    """(clip_low, clip_high) as published: the yardstick of a study without an arm that follows the
+    """The clip range as published: the yardstick of a study without an arm that follows the
     rule.
     """
 
@@ -55,12 +55,10 @@ def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
     return sequence_mean(l_BT, mask_BT).detach() + (l_BT - l_BT.detach())
 
 
-def binds(
-    ratio: Array, adv: Array, mask: Array, clip_low: Array, clip_high: Array
-) -> tuple[Array, Array]:
+def binds(ratio: Array, adv: Array, mask: Array, below: Array, above: Array) -> tuple[Array, Array]:
     """(low, high): where the clip takes the gradient, below the range with A < 0, above it with A >
-    0. The range may be by token."""
-    return mask & (adv < 0) & (ratio < 1 - clip_low), mask & (adv > 0) & (ratio > 1 + clip_high)
+    0. The range reaches from 1 - `below` to 1 + `above`, which may be by token."""
+    return mask & (adv < 0) & (ratio < 1 - below), mask & (adv > 0) & (ratio > 1 + above)
 
 
 def _of_tokens(detail: Mapping[str, Any], index: int) -> list[float]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import BAND_SCALES, REDUCTIONS, UpdateRecord
 from gspo_lab.recording.records.reduction import rounded
 from gspo_lab.training.objectives.losses import Common, Metrics, traits
@@ -60,7 +61,7 @@ class Recorder:
         """
         import numpy as np
 
-        detail: dict[str, Any] = {}
+        detail: JsonObject = {}
         log_ratio_BT = single(log_ratio_BT)
         adv_BT = single(adv_BT)
         if evaluated_B is None:
@@ -86,7 +87,7 @@ class Recorder:
         metrics: Metrics,
         evaluated_B: "Tensor",
         other_log_ratio_BT: "Tensor | None" = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """All that the rules of fields read, by name. In the objective's own precision, so that
         what binds there binds here, but for the last bit at the very edge."""
         mask = _array(mask_BT)
@@ -96,7 +97,7 @@ class Recorder:
         positive = mask & (adv > 0)
         negative = mask & (adv < 0)
         active = positive | negative
-        arrays: dict[str, Any] = {
+        arrays: JsonObject = {
             "responses": len(mask),
             "evaluated": evaluated,
             "tokens": mask,
@@ -120,23 +121,24 @@ class Recorder:
             arrays |= self._flips(arrays, _array(other_log_ratio_BT))
         return arrays
 
-    def _would_clip(
-        self, arrays: Mapping[str, Array], ratios: Mapping[str, Array]
-    ) -> dict[str, Any]:
+    def _would_clip(self, arrays: Mapping[str, Array], ratios: Mapping[str, Array]) -> JsonObject:
         """What each rule would clip with its reference range, and with parts of it; and the size
         of each token's gradient by the logits, r |A| |e_y - p|.
         """
         objective = self.objective
-        own_range = (objective.clip_low, objective.clip_high)
         own_rule = RATIOS[objective.importance_sampling_level].rule
         active = arrays["active"]
         counts: dict[str, dict[str, list[int]]] = {}
-        out: dict[str, Any] = {"band_counts": counts}
+        out: JsonObject = {"band_counts": counts}
         for rule, band in self.bands.items():
             low, high = binds(ratios[rule], arrays["adv"], arrays["tokens"], *band)
             clipped = low | high
             counts[rule] = _band_counts(ratios[rule][active], arrays["adv"][active], band)
-            if objective.policy_loss == "clip" and rule == own_rule and band == own_range:
+            if (
+                objective.policy_loss == "clip"
+                and rule == own_rule
+                and band == objective.clip_range
+            ):
                 # What bound, bound: torch's exp and numpy's may part in the last bit of a ratio at
                 # the very edge.
                 clipped = arrays["clip_fraction_tokens"]

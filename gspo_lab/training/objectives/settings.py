@@ -5,6 +5,7 @@ A policy loss that has settings of its own declares them in its file (`losses/`)
 `presets.Objective` has them all.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -33,6 +34,14 @@ CORRECTED = Key(
         lambda run: run.objective.mismatch_correction != "none", "without mismatch_correction"
     )
 )
+CLIP_RANGE = ("clip_low", "clip_high")
+"""The keys of the range's two ends."""
+CLIP_KEYS = " and ".join(CLIP_RANGE)
+
+
+def clip_settings(band: Sequence[float]) -> dict[str, float]:
+    """A range by its keys."""
+    return dict(zip(CLIP_RANGE, band, strict=True))
 
 
 class Common(Table):
@@ -209,6 +218,11 @@ class Common(Table):
             " many nats per token; unset: no mask"
         ),
     )
+
+    @property
+    def clip_range(self) -> tuple[float, float]:
+        """How far below and above 1 the ratio is clipped."""
+        return self.clip_low, self.clip_high
 
     @property
     def regularised(self) -> bool:

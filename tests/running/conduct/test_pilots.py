@@ -108,7 +108,7 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     result = advise(bench.study(), bench.runs, console=console, live=False)
     assert [entry.rule for entry in result] == ["grpo", "gspo"]
     for entry in result:
-        assert (entry.clip_low, entry.clip_high) == pytest.approx((LOW, HIGH))
+        assert entry.band == pytest.approx((LOW, HIGH))
         assert entry.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
         assert entry.holds
     assert [entry.clipped_published for entry in result] == [
@@ -131,7 +131,7 @@ def test_another_share_another_range(bench: Bench) -> None:
     result = advise(
         bench.study(), bench.runs, share=0.3, console=Console(file=io.StringIO()), live=False
     )
-    assert [entry.clip_high for entry in result] == pytest.approx([math.exp(0.035) - 1] * 2)
+    assert [entry.band[1] for entry in result] == pytest.approx([math.exp(0.035) - 1] * 2)
 
 
 def test_a_failing_pilot_is_told(bench: Bench) -> None:

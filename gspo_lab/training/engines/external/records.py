@@ -25,6 +25,7 @@ from gspo_lab.recording.records import (
 from gspo_lab.study import Run
 from gspo_lab.training.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
 from gspo_lab.training.objectives import Batch, Recorder, surrogate
+from gspo_lab.training.objectives.settings import CLIP_RANGE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,8 +65,7 @@ too.
 """
 UNKNOWN = {
     "kl",
-    "bapo_clip_low",
-    "bapo_clip_high",
+    *(f"bapo_{key}" for key in CLIP_RANGE),
     "clip_fraction_gradient",
     "would_clip_fraction_gradient_grpo",
     "would_clip_fraction_gradient_gspo",

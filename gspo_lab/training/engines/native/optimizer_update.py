@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import UpdateRecord
 from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.experience import (
@@ -51,7 +52,7 @@ class UpdateResult:
     minibatch: MinibatchRows
     log_ratio_MT: Tensor
     metrics: Metrics
-    columns: dict[str, Any]
+    columns: JsonObject
     forwards: list[tuple[Microbatch, Forward]] = field(default_factory=list)
     finite: bool = True
 
@@ -243,9 +244,7 @@ def log_ratio_against_sampler(
     return result.log_ratio_MT - d_MT if updater.sampler_is_old else result.log_ratio_MT + d_MT
 
 
-def _routing_columns(
-    updater: Updater, experience: Experience, result: UpdateResult
-) -> dict[str, Any]:
+def _routing_columns(updater: Updater, experience: Experience, result: UpdateResult) -> JsonObject:
     """Expert change against the old policy at input positions that predict response tokens, where
     the trainer has evaluated that on them; and router health.
     """
@@ -267,7 +266,7 @@ def _routing_columns(
         entropy.append(forward.router_entropy_BSL[:, -length:][mask_BT])
     new_N1LK = torch.cat(new)[:, None]
     everywhere = torch.ones(new_N1LK.shape[:2], dtype=torch.bool, device=new_N1LK.device)
-    out: dict[str, Any] = {
+    out: JsonObject = {
         "router_entropy": float(torch.cat(entropy).mean()),
         "expert_load_cv": load_cv(new_N1LK, everywhere, routers.experts),
         "dead_experts": dead_share(new_N1LK, everywhere, routers.experts),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.models.lora import load_trained_state, trained_state
 
@@ -123,7 +124,7 @@ class TrainableModel:
         self._rate = settings.learning_rate
         self._warmup = max(settings.warmup_updates, 1)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        adam: dict[str, Any] = {
+        adam: JsonObject = {
             "lr": settings.learning_rate,
             "betas": (settings.adam_beta1, settings.adam_beta2),
             "weight_decay": settings.weight_decay,
@@ -199,7 +200,7 @@ class TrainableModel:
         """L2 norm of all trained weights; not finite where one of them is not."""
         return float(torch.stack(torch._foreach_norm(self._parameters)).norm())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """All that a run needs to go on: trained weights, optimizer, updates so far."""
         return {
             "model": trained_state(self.model),
@@ -208,7 +209,7 @@ class TrainableModel:
             "scale": (self.scale, self._since_overflow),
         }
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: JsonObject) -> None:
         """Put back what `state` gave."""
         load_trained_state(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

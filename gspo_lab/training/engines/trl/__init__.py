@@ -110,8 +110,8 @@ def trainer_settings(settings: Settings, processes: int, microbatches: int) -> J
         # one mean over tokens.
         "loss_type": "grpo",
         "importance_sampling_level": objective.importance_sampling_level,
-        "epsilon": objective.clip_low,
-        "epsilon_high": objective.clip_high,
+        "epsilon": objective.clip_range[0],
+        "epsilon_high": objective.clip_range[1],
         "delta": None,
         "beta": 0.0,
         "scale_rewards": "group",

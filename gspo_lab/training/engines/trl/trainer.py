@@ -33,6 +33,7 @@ from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Run
 from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.native.build_run import set_up
@@ -97,7 +98,7 @@ class _Drawing:
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
 
-    def _passed(self, _: Any, args: Any, inputs: dict[str, Any], out: Any) -> None:
+    def _passed(self, _: Any, args: Any, inputs: JsonObject, out: Any) -> None:
         self._tell(inputs["input_ids"][:, -1])
         self._logp_nV = (out.logits[:, -1].float() / self._temperature).log_softmax(dim=-1)
 
@@ -212,10 +213,10 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
 
     # A rollout batch, in this process's share of it.
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: list[JsonObject]) -> JsonObject:
         self.clock = Clock()
         self.share = Share()
-        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        out: JsonObject = super()._generate_and_score_completions(inputs)
         settings = self.course.settings
         index = self.accelerator.process_index
         count = len(inputs)
@@ -234,7 +235,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         torch.manual_seed(noise_key(self.course.seed, "trl permutation", self.step, index))
         return out
 
-    def rollout(self, prompts: list[str]) -> dict[str, Any]:
+    def rollout(self, prompts: list[str]) -> JsonObject:
         """TRL's `rollout_func`: this process's share of the samples, the lab's or TRL's own."""
         course = self.course
         first_row = self.accelerator.process_index * len(prompts)
@@ -332,7 +333,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.passes.append(Pass(self.rows_b, out[0].detach(), out[1].detach(), tap))
         return out  # type: ignore[no-any-return]
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+    def _compute_loss(self, model: Any, inputs: JsonObject) -> Tensor:
         # On the first mini-batch the policy is still the old one: this very pass is the old
         # policy's, as in native, and its ratios are 1, where TRL's earlier pass over it, among
         # other rows, differs in the last bits.

@@ -67,9 +67,9 @@ class Loss(Generic[S]):
     """What loses its gradient; None: no token does, and a clip fraction is then no number, not 0.
     """
     reads_range: bool = True
-    """Whether clip_low and clip_high matter."""
+    """Whether the clip range matters."""
     lower_bound: bool = True
-    """Whether clip_low must lie below 1."""
+    """Whether the range must end above 0."""
     ratio: Literal["level", "sequence", "own"] = "level"
     """Whose ratio it reads: that of the level, its own mean over the response, or another one or
     none.
