@@ -56,6 +56,12 @@ N \equiv 25 (mod 1000) | 25
 m+n \Rightarrow 25 | 25
 x = 5 \implies x^2 = 25 | -
 \text{Answer: } 25 | 25
+\text{The answer is } 25 | 25
+The answer is not 25 | -
+25°C | 25
+\fcolorbox{yellow}{25} | 25
+\therefore 25 \checkmark | 25
+x \therefore 25 | -
 5 + 3 = 8 dollars | 8
 \$5 \times 216 = \$1080 | 1080
 10*80 | -

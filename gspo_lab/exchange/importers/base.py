@@ -1,6 +1,5 @@
 """The interface of a log reader, and what all readers share."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +23,28 @@ STEPS = (
     "trainer/global_step",
     "global_step",
     "global_step/max_steps",
+    "train/step",
+    "training/step",
+    "rollout/step",
+    "eval/step",
+    "train_step",
     "Step",
     "iteration",
     "_step",
+    "training/global_step",
 )
 """Usual names of a row's step; the first one that a row has counts."""
-PART_OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
-"""A step and the number of steps as one text, "3/10"."""
+CALLS = "_step"
+"""W&B's own step, which counts calls of log."""
+NUMBERED = re.compile(
+    r"[\s\[(]*(?:(?:(?:global|train)[ _])?(?:step|iter|iteration|checkpoint|update|seed|s)"
+    r"[\s=:_-]*)?"
+    r"(\d+)(?:\s*(?:/|of)\s*(\d+))?[\s\])]*",
+    re.IGNORECASE | re.ASCII,
+)
+"""A step as text: "3/10" with the number of steps, "step 3"."""
+NOTHING = (None, "", "nan", "NaN")
+"""Values of an empty field."""
 MOST_STEPS = 2**53
 """Floats represent every whole number up to this one."""
 
@@ -48,7 +62,7 @@ class Log:
     keys. `notes` say what was joined, left out or unreadable. The step of an answer may be AT_END,
     its benchmark "" for the spec's. `step_name` is the program's name of the step. `planned` is
     the number of steps that the run was to have, `reached` the number that it has made, where the
-    log tells more than its rows.
+    log tells more than its rows. `rows_by_calls` are left out: they lack the trainer's step.
     """
 
     program: str
@@ -61,6 +75,7 @@ class Log:
     step_name: str | None = None
     planned: int | None = None
     reached: int = 0
+    rows_by_calls: int = 0
 
 
 class RunSpec(Table):
@@ -147,24 +162,22 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_int(value: Any, where: str, name: str = "step") -> int:
-    """A step or a seed; of a text like "3/10" the first number.
+    """A step or a seed; of a text like "3/10" or "step 3" the first number.
 
     LabError if it is not a whole number of at least 0.
     """
-    if isinstance(value, str) and (match := PART_OF_TOTAL.fullmatch(value)):
-        value = match[1]
     number = parse_number(value)
-    if number is None or not math.isfinite(number) or number != int(number):
-        raise LabError(f"{where}: its {name} is {value!r}, not a whole number from 0 on")
-    if not 0 <= number < MOST_STEPS:
+    if number is None and (match := NUMBERED.fullmatch(str(value))):
+        number = float(match[1])
+    if number is None or not 0 <= number < MOST_STEPS or number != int(number):
         raise LabError(f"{where}: its {name} is {value!r}, not a whole number from 0 on")
     return int(number)
 
 
 def planned_steps(value: Any) -> int | None:
     """The number of steps in a text like "3/10"; None for any other value."""
-    match = PART_OF_TOTAL.fullmatch(value) if isinstance(value, str) else None
-    return int(match[2]) if match else None
+    match = NUMBERED.fullmatch(str(value))
+    return int(match[2]) if match and match[2] else None
 
 
 def first_entry(entry: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:
@@ -172,9 +185,23 @@ def first_entry(entry: Mapping[str, Any], names: Iterable[str]) -> tuple[str, An
     without one.
     """
     for name in names:
-        if entry.get(name) not in (None, ""):
-            return name, entry[name]
+        value = entry.get(name)
+        if value not in NOTHING and value == value:
+            return name, value
     return "", None
+
+
+def step_of(entry: Mapping[str, Any], names: Sequence[str], log: Log) -> tuple[str, Any]:
+    """The name and the value of a row's step; ("", None) without one.
+
+    W&B's count of log calls has no value where the log or the row names a step of the trainer.
+    """
+    name, value = first_entry(entry, names)
+    if name == CALLS and {*names[: names.index(CALLS)]} & {*entry, log.step_name}:
+        log.rows_by_calls += 1
+        return CALLS, None
+    log.step_name = log.step_name or name
+    return name, value
 
 
 def check_file(path: Path, kind: str) -> Path:

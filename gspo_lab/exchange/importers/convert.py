@@ -11,7 +11,15 @@ from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import AT_END, Log, RunSpec, few, first_entry, parse_number
+from gspo_lab.exchange.importers.base import (
+    AT_END,
+    CALLS,
+    Log,
+    RunSpec,
+    few,
+    first_entry,
+    parse_number,
+)
 from gspo_lab.exchange.importers.config import comparable_settings
 from gspo_lab.exchange.importers.metric_buffer import MetricBuffer, Number, as_number
 from gspo_lab.exchange.importers.metric_names import (
@@ -37,6 +45,7 @@ PROMPT_NAMES = ("prompts_digest", "prompt_hash", "prompts", "prompt")
 """Usual names of a row's prompts, or of their digest."""
 COUNTS = ("prompts", "prompt")
 """Those of them that are a number of prompts where they hold a number."""
+EPOCHS = ("train/epoch", "epoch")
 SUMMARY = "train_runtime"
 """A metric of the last row of a transformers trainer, which holds totals of the whole run."""
 
@@ -84,6 +93,8 @@ class Conversion:
         self._prompts: dict[int, bytes] = {}
         """Per step the sha256 of the prompts that its row names."""
         self._stream = b""
+        self._counts_steps = log.reached > 0
+        """Whether the log tells how many steps the run has made."""
         self._buffer = self._read_rows()
         public, count = public_settings({**log.settings, **(config or {})})
         self.secrets = count + len(self._buffer.left_out if self._buffer else ())
@@ -92,7 +103,7 @@ class Conversion:
         self.config = comparable_settings(public, spec.ignore)
         self.settings = self.names.settings(public)
         """The dotted settings in the log."""
-        self.planned = log.planned or self.names.planned(public)
+        self.planned = log.planned or self._planned(public)
         self._settings = {**self.settings, **declared}
         self._places: dict[str, tuple[tuple[str, str], ...]] = {}
         self._taken: set[tuple[str, str]] = set()
@@ -113,6 +124,11 @@ class Conversion:
                 self.log.notes.append("the summary of the whole run, its last row, is left out")
             else:
                 buffer.add(step, self._without_prompts(step, entries))
+        if self.log.rows_by_calls:
+            self.log.notes.append(
+                "rows without the trainer's step are left out (W&B's _step counts calls of log):"
+                f" {self.log.rows_by_calls}"
+            )
         if empty and self.log.answers:
             return None
         buffer.finish()
@@ -132,13 +148,27 @@ class Conversion:
         spec = self._spec
         program = spec.logged_by or self.log.program
         if spec.logged_by is None and program not in tables() and self._buffer is not None:
-            recognised = recognise(self._buffer.names, self.log.step_name)
+            recognised = recognise(self._buffer.first_steps, self.log.step_name)
             if recognised is not None:
                 self.log.notes.append(f"read as a log of {recognised}, by its names (--logged-by)")
                 program = recognised
         if program in tables():
             self.log.program = program
-        return metric_names(program, spec.map, spec.scores)
+        names = metric_names(program, spec.map, spec.scores)
+        of_training = names.table.get("from_0_by", "")
+        if self._buffer is not None and self._buffer.first_steps.get(of_training) == 0:
+            self.log.notes.append("its steps count from 0, as in older versions")
+            return replace(names, table={**names.table, "counts_from": 0})
+        return names
+
+    def _planned(self, public: Mapping[str, Any]) -> int | None:
+        """The number of steps that the run was to have, by its settings or its last epoch."""
+        planned = self.names.planned(public)
+        epochs = parse_number(public.get(self.names.table.get("epochs", "")))
+        _, epoch = first_entry(self._buffer.last_values if self._buffer else {}, EPOCHS)
+        if planned or not epochs or not epoch:
+            return planned
+        return round(self.log.reached * epochs / as_number(epoch))
 
     def records(self) -> Iterator[Converted]:
         """All records, row by row, then the answers."""
@@ -164,7 +194,13 @@ class Conversion:
         """
         if self.planned is None or not self.steps:
             return False
-        return self.planned - max(self.log.reached, self.steps) >= self._interval
+        interval = 1 if self._counts_steps else self._interval
+        return self.planned - self._done >= interval
+
+    @property
+    def _done(self) -> int:
+        """How many steps the run has made."""
+        return self.steps if self.names.counts_from == 0 else self.log.reached
 
     def _rows(self, buffer: MetricBuffer) -> Iterator[Converted]:
         first_step = self.names.counts_from or 0
@@ -186,9 +222,7 @@ class Conversion:
         if self._interval > 1 and self.names.table.get("averaged"):
             notes.append(f"rows are means over up to {self._interval} steps")
         if self.stopped:
-            notes.append(
-                f"the run stopped at step {max(self.log.reached, self.steps)} of {self.planned}"
-            )
+            notes.append(f"the run stopped at step {self._done} of {self.planned}")
 
     def _sort(self, step: int, values: Mapping[str, Number]) -> _Row:
         row = _Row()
@@ -220,10 +254,13 @@ class Conversion:
         if row.trained and place < 0:
             columns = sorted(row.step) + sorted(row.update)
             if columns:
+                remedy = "if another program wrote it, give --logged-by"
+                if self.log.step_name == CALLS:
+                    remedy = "W&B's _step counts calls of log: name the steps, --map step=NAME"
                 raise LabError(
                     f"{self.where}: it has numbers of training at step {step} ({few(columns)}), and"
-                    f" {self.names.program} counts its steps from {self.names.counts_from}; if"
-                    " another program wrote it, give --logged-by"
+                    f" {self.names.program} counts its steps from {self.names.counts_from};"
+                    f" {remedy}"
                 )
         if place >= 0 and (row.update or row.unnamed):
             yield UpdateRecord(

@@ -40,9 +40,10 @@ class MetricBuffer:
     def __init__(self, where: str, notes: list[str]) -> None:
         self._where = where
         self._notes = notes
-        self._first: dict[str, int] = {}
+        self.first_steps: dict[str, int] = {}
+        """The step of each metric's first number."""
         self._last: dict[str, int] = {}
-        self._values: dict[str, Number] = {}
+        self.last_values: dict[str, Number] = {}
         self._highest: dict[str, int] = {}
         """Per metric that went back its highest step before."""
         self._resumed: tuple[str, int, int] | None = None
@@ -64,11 +65,6 @@ class MetricBuffer:
     def __del__(self) -> None:
         self._database.close()
 
-    @property
-    def names(self) -> set[str]:
-        """The names of the metrics."""
-        return set(self._first)
-
     def add(self, step: int, entries: Mapping[str, Any]) -> None:
         """Add a row's numbers; its other entries are left out."""
         row = self._numbers(step, entries)
@@ -79,10 +75,10 @@ class MetricBuffer:
         self._rising = self._rising and step >= self._top
         self._lowest = min(self._lowest, step)
         self._top = max(self._top, step)
-        for name in row.keys() - self._first.keys():
-            self._first[name] = step
+        for name in row.keys() - self.first_steps.keys():
+            self.first_steps[name] = step
         self._last.update(dict.fromkeys(row, step))
-        self._values.update(row)
+        self.last_values.update(row)
         self._pending.append((step, json.dumps(row)))
         if len(self._pending) >= ROWS_AT_ONCE:
             self._write()
@@ -96,7 +92,7 @@ class MetricBuffer:
             if number is None:
                 first_step, text, count = self._texts.get(name, (step, value, 0))
                 self._texts[name] = (first_step, text, count + 1)
-            elif name in self.left_out or (name not in self._first and is_secret_name(name)):
+            elif name in self.left_out or (name not in self.first_steps and is_secret_name(name)):
                 self.left_out.add(name)
             elif number == 0 and isinstance(value, str) and ROUNDED_ZERO.fullmatch(value):
                 row[name] = value
@@ -114,7 +110,7 @@ class MetricBuffer:
             if step == last:
                 self._note_double(name, step, row[name])
                 continue
-            if step <= self._first[name] <= self._lowest:
+            if step <= self.first_steps[name] <= self._lowest:
                 raise LabError(
                     f"{self._where}: {name} begins again at step {step}, after step {last}: two"
                     " runs in one log; part them"
@@ -123,7 +119,7 @@ class MetricBuffer:
             self._highest[name] = max(self._highest.get(name, 0), last)
 
     def _note_double(self, name: str, step: int, value: Number) -> None:
-        previous = as_number(self._values[name])
+        previous = as_number(self.last_values[name])
         number = as_number(value)
         if previous == number or not math.isfinite(previous - number):
             return
@@ -161,7 +157,7 @@ class MetricBuffer:
                 f" {few(abandoned)}, beyond step {self._last[abandoned[0]]}"
             )
         for name, (step, text, count) in self._texts.items():
-            if name in self._first:
+            if name in self.first_steps:
                 stripped = str(text).strip()
                 value = f" ({stripped})" if stripped.lower() in MISSING else ""
                 self._notes.append(

@@ -29,6 +29,7 @@ from gspo_lab.exchange.importers.base import (
     parse_int,
     parse_number,
     planned_steps,
+    step_of,
 )
 from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.study.dotted_keys import flat
@@ -42,8 +43,9 @@ LONGEST = 1 << 24
 MOST_COLUMNS = 5_000
 UNNAMED = ("_", "Unnamed: ")
 """Beginnings of columns that are no metrics: W&B's own, and the index that pandas writes."""
-DELIMITERS = (",", ";", "\t")
-DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+(?:[eE][+-]?\d+)?\s*")
+DELIMITERS = (",", ";", "\t", "|")
+DECIMAL_COMMA = re.compile(r"\s*-?[\d.]+,\d+(?:[eE][+-]?\d+)?\s*")
+THOUSANDS = re.compile(r"\.(?=\d{3}(?!\d))")
 
 Entry = tuple[str, Mapping[str, Any]]
 """The position of an entry as text, and the entry."""
@@ -95,11 +97,12 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
     keys = {*spec.names_of("arm"), *spec.names_of("seed"), *spec.names_of("run")}
     rows_without_step = 0
     for where, entry in chain([head], run_entries):
-        name, value = first_entry(entry, step_names)
+        name, value = step_of(entry, step_names, log)
+        if name and value is None:
+            continue
         if not name:
             rows_without_step += 1
             _check_step(entry, spec, where, rows_without_step if not long else 1)
-        log.step_name = log.step_name or name
         log.planned = planned_steps(value) or log.planned
         step = parse_int(value, where) if name else 1
         if long:
@@ -187,7 +190,9 @@ def entries(path: Path) -> Iterator[Entry]:
     try:
         yield from reader(path)
     except UnicodeDecodeError as error:
-        raise LabError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+        raise LabError(
+            f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from error
 
 
 def unnested(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -231,10 +236,13 @@ def _csv(path: Path) -> Iterator[Entry]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = _lines(file, path)
         header = next(lines, "")
+        if header.startswith("sep="):  # Excel's own line
+            header = next(lines, "")
         delimiter = max(DELIMITERS, key=header.count)
-        reader = csv.DictReader(chain([header], lines), delimiter=delimiter)
+        reader = csv.DictReader(chain([header], lines), delimiter=delimiter, skipinitialspace=True)
         try:
-            names = reader.fieldnames or ()
+            names = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = names
             if len(set(names)) != len(names):
                 raise LabError(f"{path}: two of its columns have one name")
             if len(names) > MOST_COLUMNS:
@@ -246,19 +254,22 @@ def _csv(path: Path) -> Iterator[Entry]:
                 where = f"{path}, line {reader.line_num}"
                 if None in entry:
                     raise LabError(f"{where}: it has more fields than the header")
-                yield where, _with_points(entry) if delimiter == ";" else entry
+                yield where, entry if delimiter == "," else _with_points(entry)
         except csv.Error as error:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
 
 
 def _with_points(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with decimal points in place of commas, which go with semicolons."""
-    return {
-        name: value.replace(",", ".")
-        if isinstance(value, str) and DECIMAL_COMMA.fullmatch(value)
-        else value
+    """The entry with decimal points in place of commas; beside these a point parts thousands."""
+    numbers = {
+        name: THOUSANDS.sub("", value).replace(",", ".")
         for name, value in entry.items()
+        if DECIMAL_COMMA.fullmatch(value or "")
     }
+    if not numbers:
+        return dict(entry)
+    whole = {name: THOUSANDS.sub("", value or "") for name, value in entry.items()}
+    return whole | numbers
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
@@ -289,6 +300,6 @@ def run_of(entry: Mapping[str, Any], spec: RunSpec, where: str) -> str:
     _, arm = first_entry(entry, spec.names_of("arm"))
     _, seed = first_entry(entry, spec.names_of("seed"))
     if arm is not None and seed is not None:
-        return f"{arm}/s{parse_int(seed, where, 'seed')}"
+        return f"{str(arm).strip()}/s{parse_int(seed, where, 'seed')}"
     _, run = first_entry(entry, spec.names_of("run"))
     return "" if run is None else str(run)

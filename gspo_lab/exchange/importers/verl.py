@@ -18,6 +18,7 @@ from gspo_lab.exchange.importers.config import LARGEST, read_config
 from gspo_lab.exchange.importers.tables import LONGEST, entries
 
 CONSOLE = re.compile(r"(?:^|[\s)])step:(\d+) - (\S.*)")
+PLANNED = re.compile(r"Total training steps: (\d+)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 PAIR = re.compile(r"^(.+):([^:]+)$")
 WRAPPED = re.compile(r"^(?:np\.\w+\()?([^()]*)\)?$")
@@ -33,11 +34,13 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     with path.open("rb") as file:
         head = file.read(2)
     is_json = head[:1] == b"{" and head != b"{'"  # a Python dict is a configuration
-    rows = _json(path) if is_json else _console(path)
     hydra = path.parent / HYDRA
     if hydra.is_file():
-        return Log("verl", rows, (path, hydra), settings=read_config(hydra))
-    return Log("verl", rows, (path,), settings={} if is_json else _shown_config(path))
+        log = Log("verl", (), (path, hydra), settings=read_config(hydra))
+    else:
+        log = Log("verl", (), (path,), settings={} if is_json else _shown_config(path))
+    log.rows = _json(path) if is_json else _console(path, log)
+    return log
 
 
 def _json(path: Path) -> Iterator[LoggedRow]:
@@ -70,12 +73,14 @@ def _shown_config(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _console(path: Path) -> Iterator[LoggedRow]:
+def _console(path: Path, log: Log) -> Iterator[LoggedRow]:
     empty = True
     with path.open(encoding="utf-8", errors="replace") as file:
         while line := file.readline(LONGEST):
             match = CONSOLE.search(COLOUR.sub("", line.rstrip("\n")))
             if match is None:
+                planned = PLANNED.search(line)
+                log.planned = int(planned[1]) if planned else log.planned
                 continue
             empty = False
             pairs = (PAIR.match(part) for part in match[2].split(" - "))

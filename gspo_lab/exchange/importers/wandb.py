@@ -15,15 +15,17 @@ from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.exchange.importers.base import (
+    CALLS,
     STEPS,
     Log,
     LoggedRow,
     RunSpec,
     check_file,
     few,
-    first_entry,
+    match_pattern,
     parse_int,
     parse_number,
+    step_of,
 )
 from gspo_lab.exchange.importers.tables import column_names, entries
 from gspo_lab.exchange.importers.tables import read as read_table
@@ -36,8 +38,6 @@ CONTINUES = (3, 4)
 ENDS = (1, 4)
 """Kinds of pieces: 1 a whole record, 2 its first piece, 3 a middle one, 4 the last."""
 DAMAGED = "{file}: cut off or damaged behind record {count}; what stood there is left out"
-AXES = ("train/global_step", "trainer/global_step", "global_step", "_step")
-"""Usual names of a row's step if no metric has its own axis."""
 BETWEEN = " - "
 BOUNDS = ("__MIN", "__MAX")
 
@@ -46,7 +46,7 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
     """One run; for a page's CSV the names in its columns."""
     if path.suffix.lower() != ".csv" or _is_history(path):
         return [""]
-    return list(dict.fromkeys(run for run, _ in _named(path).values()))
+    return list(dict.fromkeys(run for run, _ in _named(path, spec).values()))
 
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
@@ -65,7 +65,8 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
 
 def _is_history(path: Path) -> bool:
     """Whether a CSV is the history of one run, and not that of a chart's page."""
-    return "_step" in column_names(path)
+    names = column_names(path)
+    return CALLS in names or not any(BETWEEN in name for name in names)
 
 
 def _file(path: Path) -> Path:
@@ -125,7 +126,7 @@ def _rows_by_axis(
     row: Mapping[str, Any], axis_of: Callable[[str], str | None], file: Path, log: Log
 ) -> Iterator[LoggedRow]:
     """A row of the history, parted by the steps of its metrics."""
-    step_name, usual = first_entry(row, AXES)
+    step_name, usual = step_of(row, STEPS, log)
     by_step: dict[int, dict[str, float]] = {}
     for name, value in row.items():
         number = parse_number(value)
@@ -133,10 +134,10 @@ def _rows_by_axis(
         if number is None or axis is None:
             continue
         step = row.get(axis, usual)
-        if step is None:
+        if step is not None:
+            by_step.setdefault(parse_int(step, str(file)), {})[name] = number
+        elif not step_name:
             raise LabError(f"{file}: a row of its history has no step")
-        by_step.setdefault(parse_int(step, str(file)), {})[name] = number
-    log.step_name = log.step_name or step_name
     yield from by_step.items()
 
 
@@ -144,7 +145,7 @@ def _axis(axes: Mapping[str, str], name: str) -> str | None:
     """The metric that is a metric's step, "" for the usual step; None for a step, or a metric of
     wandb itself.
     """
-    if name.startswith("_") or name in AXES or name in axes.values():
+    if name.startswith("_") or name in STEPS or name in axes.values():
         return None
     for pattern, axis in axes.items():
         if pattern.endswith("*") and name.startswith(pattern[:-1]) and name not in axes:
@@ -183,26 +184,27 @@ def _next_head(stream: IO[bytes]) -> bytes:
     return stream.read(PIECE)
 
 
-def _named(path: Path) -> dict[str, tuple[str, str]]:
+def _named(path: Path, spec: RunSpec) -> dict[str, tuple[str, str]]:
     """The columns of a page's CSV that are a run's metric: column -> (run, metric).
 
-    A run's name may hold " - ", so a column is cut at the last one.
+    Both names may hold " - ": a column is cut at the last one before which the run's pattern fits,
+    else at the last one.
     """
     columns = {}
     for name in column_names(path):
-        run, between, metric = name.rpartition(BETWEEN)
-        if between and not name.endswith(BOUNDS):
+        run = whole = name.rpartition(BETWEEN)[0]
+        while run and not match_pattern(spec.run_pattern or "", run):
+            run = run.rpartition(BETWEEN)[0]
+        run = run or whole
+        metric = name.removeprefix(run + BETWEEN)
+        if run and not name.endswith(BOUNDS) and not metric.startswith("_"):
             columns[name] = (run, metric)
-    if not columns:
-        raise LabError(
-            f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page"
-        )
-    return {name: entry for name, entry in columns.items() if not entry[1].startswith("_")}
+    return columns
 
 
 def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
     """The rows of one run; the first column is the step."""
-    columns = {name: metric for name, (owner, metric) in _named(path).items() if owner == run}
+    columns = {name: metric for name, (owner, metric) in _named(path, spec).items() if owner == run}
     axis = spec.map.get("step") or column_names(path)[0]
     if "step" not in spec.map and axis not in STEPS and "step" not in axis.lower():
         raise LabError(

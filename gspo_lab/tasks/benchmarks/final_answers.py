@@ -139,7 +139,10 @@ _FONT_WORDS = (
 _FONT = r"\\(?:" + "|".join(_FONT_WORDS.split()) + r")(?![A-Za-z])\s*"
 _FONT_GROUP = re.compile(_FONT + r"\{([^{}]*)\}")
 _FONT_ALONE = re.compile(_FONT)
-_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}|\\(?:display|text)style(?![A-Za-z])")
+_COLOUR = re.compile(
+    r"\\(?:text|f)?color(?:box)?\s*\{[a-zA-Z]+\}|\\(?:display|text)style(?![A-Za-z])"
+    r"|\\(?:therefore|checkmark|blacksquare|qed)(?![A-Za-z])"
+)
 _SPACING = re.compile(r"\\(?:(?:left|right|q?quad|large|Large|huge)(?![A-Za-z])|[!,;:> ])|~")
 _LATEX_CHARACTERS = frozenset("\\^~")
 """A text without any of these holds no LaTeX command, no power and no hard space."""
@@ -148,7 +151,7 @@ _CURRENCY = re.compile(
     r"\\?\$|[€£¥₹¢₩₽]|\\(?:euro|pounds?|yen|texteuro|textsterling)(?![A-Za-z])"
     r"|(?:(?:US|C|A)\s*(?=\$)|\b(?:USD|EUR|GBP|INR|Rs)\b\.?)(?=\s*[$0-9])"
 )
-_DEGREES = re.compile(r"\^?\{?\s*(?:\\circ|\\degree|°)(?![A-Za-z])\s*\}?")
+_DEGREES = re.compile(r"\^?\{?\s*(?:\\circ|\\degree|°)(?![ABD-EG-Za-z])\s*\}?")
 _MODULO = re.compile(r"(?:\\pmod\s*\{?|\(\s*\\?mod)\s*[0-9]+\s*[})]?$")
 _REMAINDER = re.compile(r"(.*?)([0-9]+)\s*\\?b?mod\s*\{?\s*([0-9]+)\s*\}?")
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9]|,[0-9])")
@@ -157,7 +160,7 @@ _UNIT = re.compile(r"(?:(?>[A-Za-zµΩ'’-]+)(?:\s*\^[23])?|[\s./·%]|\\%|\\cdo
 _CHAIN = re.compile(
     r"=|\\(?:equiv|[Rr]ightarrow|Longrightarrow|longrightarrow|implies|to)(?![A-Za-z])|⇒|→|≡"
 )
-_LABEL = re.compile(r"[A-Za-z ]+:")
+_LABEL = re.compile(r"[A-Za-z ]+(?::| is )")
 _TERM = re.compile(r"[A-Za-z0-9.+\-*/^_(){}|\\ ]+")
 """What may stand beside the number in a chain of equalities: a name, or how it came about."""
 _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), ("{", "}"), ("(", ")"), ("**", "**"), ("`", "`"))

@@ -34,7 +34,7 @@ class Gsm8k(published.Published):
     """
 
     name = "gsm8k"
-    grader = "gsm8k-number/3"
+    grader = "gsm8k-number/4"
     prompt_version = published.PROMPT_VERSION
     # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
     defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)

@@ -344,7 +344,7 @@ class Math500(Published):
     """
 
     name = "math500"
-    grader = f"math-verify-{VERSION}+last-box/2"
+    grader = f"math-verify-{VERSION}+last-box/3"
     prompt_version = PROMPT_VERSION
     # No paper on GSPO asks it; sampling is Qwen3's when thinking.
     defaults = Defaults(samples=4, temperature=0.6, top_p=0.95, max_tokens=32_768)

@@ -18,7 +18,6 @@ from gspo_lab.recording.runfolder import RunFolder
 GSPO = ("--study", "x", "--arm", "gspo", "--seed", 0)
 REWARD = (*GSPO, "--map", "reward=r")
 BACK = (1, 2, 3, 1)
-NO_PAGE = "no row with a column 'RUN - METRIC'"
 
 
 def written(path: Path, data: bytes) -> Path:
@@ -86,8 +85,8 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     "wandb: no step": (offline_run, WANDB, [{"r": 0.5}], "a row of its history has no step"),
     "wandb: two runs": (offline_run, WANDB, [{"_step": step, "r": 0.5} for step in BACK], TWO_RUNS),
     "wandb: nothing there": (None, "", None, "it holds 0 files run-*.wandb"),
-    "page: another's": (written, "a.csv", b"step,r\n1,0.5\n", NO_PAGE),
-    "page: no row": (written, "a.csv", b"Step,gspo/s0 - r\n", NO_PAGE),
+    "page: another's": (written, "a.csv", b"time,r\n1,0.5\n2,0.5\n", "line 3: it has no step"),
+    "page: no row": (written, "a.csv", b"Step,gspo/s0 - r\n", "it holds no row of a run"),
     "page: texts": (written, "a.csv", b"Step,gspo/s0 - r\n1,high\n2\n", NO_NUMBER),
     "page: too much": (
         written,

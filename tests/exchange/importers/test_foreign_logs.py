@@ -55,6 +55,16 @@ def test_verl_validates_before_it_trains(tmp_path: Path) -> None:
     assert "not understood" not in said.out
 
 
+def test_old_versions_of_verl_train_from_step_0(tmp_path: Path) -> None:
+    """The row of step 0 holds the first update and what an evaluation after it scored."""
+    training = {"critic/score/mean": 0.3, "actor/pg_clipfrac": 0.5}
+    rows = verl_rows((0, training), (1, {**training, "val/test_score/gsm8k": 0.4}))
+    said = brought(tmp_path, "verl", json_lines(tmp_path / "a.jsonl", rows), *ONE)
+    assert records(tmp_path, "step", "reward_mean") == [(0, 0.3), (1, 0.3)]
+    assert records(tmp_path, "score", "score") == [(2, 0.4)]
+    assert "its steps count from 0, as in older versions" in said.out
+
+
 def test_trl_evaluates_on_start(tmp_path: Path) -> None:
     history = [
         {"step": 0, **TRL_EVALUATION},
@@ -145,13 +155,70 @@ def test_steps_as_text(tmp_path: Path) -> None:
     assert records(tmp_path, "status", "state")[-1] == (2, "finished")
 
 
+def steps_of_rows(folder: Path, rows: list[dict[str, Any]], *options: object) -> list[int]:
+    """The steps, as their program counts them, at which rows of rewards were read."""
+    log = json_lines(folder / "a.jsonl", [{"reward": 0.5, **row} for row in rows])
+    brought(folder, "jsonl", log, *ONE, "--logged-by", "trl", *options)
+    return [step + 1 for step, _ in records(folder, "step", "reward_mean")]
+
+
 @pytest.mark.parametrize(
-    ("done", "planned", "state"), [(2, 4, "stopped"), (4, 4, "finished"), (2, -1, "finished")]
+    "form", ["{}", "{}/9", "[{} / 9]", "{} of 9", "step {}", "Step={}/9", "global_step_{}", "{}.0"]
+)
+def test_forms_of_a_step(tmp_path: Path, form: str) -> None:
+    rows = [{"step": form.format(step)} for step in (3, 10)]
+    assert steps_of_rows(tmp_path, rows) == [3, 10]
+
+
+@pytest.mark.parametrize("form", ["epoch 3", "-3", "3.5", "1,000", "epoch 1 step 3", "x"])
+def test_what_is_no_step(tmp_path: Path, form: str) -> None:
+    log = json_lines(tmp_path / "a.jsonl", [{"step": form, "reward": 0.5}])
+    assert "not a whole number from 0 on" in refused(tmp_path, "jsonl", log, *ONE)
+
+
+@pytest.mark.parametrize(
+    "name", ["train/step", "rollout/step", "train_step", "iteration", "global_step", "Step"]
+)
+def test_the_trainer_s_step_counts_before_calls_of_log(tmp_path: Path, name: str) -> None:
+    """A row that a user logged beside the trainer has no step of it."""
+    rows = [{"_step": 0, name: 5}, {"_step": 1, name: None}, {"_step": 2}, {"_step": 3, name: 10}]
+    assert steps_of_rows(tmp_path, rows) == [5, 10]
+    notes = (tmp_path / "runs/x/a/s0/run.json").read_text()
+    assert "rows without the trainer's step are left out (W&B's _step counts calls of log): 2" in (
+        notes
+    )
+
+
+def test_a_history_without_calls_of_log(tmp_path: Path) -> None:
+    log = csv_of(tmp_path / "a.csv", "train/global_step,train/reward", "5,.5", "10,.6")
+    brought(tmp_path, "wandb", log, *ONE, "--logged-by", "trl")
+    assert records(tmp_path, "step", "reward_mean") == [(4, 0.5), (9, 0.6)]
+
+
+def test_a_console_of_verl_says_how_many_steps_were_planned(tmp_path: Path) -> None:
+    lines = ("Total training steps: 4", "step:1 - critic/score/mean:0.5")
+    said = brought(tmp_path, "verl", csv_of(tmp_path / "a.log", *lines), *ONE)
+    assert "the run stopped at step 1 of 4" in said.out
+
+
+def test_a_run_planned_in_epochs(tmp_path: Path) -> None:
+    """10 steps are half an epoch, so 3 epochs are 60 steps."""
+    (tmp_path / "c.json").write_text('{"max_steps": -1, "num_train_epochs": 3}')
+    rows = [{"step": 5, "epoch": 0.25}, {"step": 10, "epoch": 0.5}]
+    assert steps_of_rows(tmp_path, rows, "--config", tmp_path / "c.json") == [5, 10]
+    assert records(tmp_path, "status", "state")[-1][1] == "stopped"
+    assert "stopped at step 10 of 60" in (tmp_path / "runs/x/a/s0/run.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("done", "planned", "state"),
+    [(2, 3, "stopped"), (2, 4, "stopped"), (4, 4, "finished"), (2, -1, "finished")],
 )
 def test_a_half_done_run_of_trl_is_not_finished(
     tmp_path: Path, done: int, planned: int, state: str
 ) -> None:
-    content = {"log_history": [{"step": 2, "reward": 1}], "global_step": done, "max_steps": planned}
+    history = [{"step": 2, "reward": 1}]
+    content = {"log_history": history, "global_step": done, "max_steps": planned}
     (tmp_path / "trainer_state.json").write_text(json.dumps(content))
     brought(tmp_path, "trl", tmp_path, *ONE)
     assert records(tmp_path, "status", "state")[-1][1] == state
@@ -212,11 +279,12 @@ def page(path: Path, *columns: str, axis: str = "Step", spread: float = 0.0) -> 
 
 
 def test_names_of_runs_may_hold_the_dash_of_a_page(tmp_path: Path) -> None:
-    path = page(tmp_path, "Qwen3 - a - s0 - eval/acc", "Qwen3 - b - s0 - eval/acc")
-    pattern = ("--run-pattern", "Qwen3 - {arm} - s{seed}")
-    said = brought(tmp_path, "wandb", path, "--study", "x", *pattern, "--score-metric", "eval/acc")
-    assert said.out.splitlines()[:2] == ["x/a/s0: new", "x/b/s0: new"]
-    assert records(tmp_path, "score", "score") == [(1, 0.1), (2, 0.2)]
+    for metric in ("eval/acc", "eval - acc"):
+        path = page(tmp_path, f"Qwen3 - a - s0 - {metric}", f"Qwen3 - b - s0 - {metric}")
+        pattern = ("--run-pattern", "Qwen3 - {arm} - s{seed}", "--score-metric", metric)
+        said = brought(tmp_path, "wandb", path, "--study", "x", *pattern)
+        assert [line[:6] for line in said.out.splitlines()[:2]] == ["x/a/s0", "x/b/s0"]
+        assert records(tmp_path, "score", "score") == [(1, 0.1), (2, 0.2)]
 
 
 @pytest.mark.parametrize(
@@ -283,10 +351,21 @@ def test_a_table_that_cannot_be_read_says_what_helps(
     assert message in refused(tmp_path, "csv", log, "--study", "x")
 
 
-def test_semicolons_and_decimal_commas(tmp_path: Path) -> None:
-    log = csv_of(tmp_path / "log.csv", "arm;seed;step;score", "a;0;1;0,25", "a;0;2;0.5")
-    brought(tmp_path, "csv", log, "--study", "x")
-    assert records(tmp_path, "score", "score") == [(1, 0.25), (2, 0.5)]
+@pytest.mark.parametrize(
+    "table",
+    [
+        "arm;seed;step;score / a;0;1;0,25 / a;0;1000;0.5",
+        "arm;seed;step;score / a;0;1;0,25 / a;0;1.000;0,5",
+        "sep=; / arm;seed;step;score / a;0;1;0,25 / a;0;1000;0,5",
+        "arm\tseed\tstep\tscore / a\t0\t1\t0,25 / a\t0\t1000\t0,5",
+        "arm|seed|step|score / a|0|1|.25 / a|0|1000|.5",
+        "\ufeffarm, seed, step, score / a , 0, 1, .25 / a, 0, 1000, .5",
+        "score,step,seed,arm / .25,1,s0,a / .5,1000,seed 0,a",
+    ],
+)
+def test_tables_as_programs_for_them_write_them(tmp_path: Path, table: str) -> None:
+    brought(tmp_path, "csv", csv_of(tmp_path / "log.csv", *table.split(" / ")), "--study", "x")
+    assert records(tmp_path, "score", "score") == [(1, 0.25), (1000, 0.5)]
 
 
 def test_arguments_that_cannot_be_read_are_told_and_bounded(tmp_path: Path) -> None:

@@ -124,12 +124,15 @@ def test_a_clip_fraction_of_0_is_explained_by_what_was_logged(
 
 
 def test_messages_of_steps_and_runs_say_what_a_reader_can_check(tmp_path: Path) -> None:
-    log = json_lines(tmp_path / "log.jsonl", [{"step": 0, "data": {"critic/score/mean": 0.5}}])
-    line = refused(tmp_path, "verl", log, *ONE)
+    log = json_lines(tmp_path / "log.jsonl", [{"step": 0, "reward": 0.5}])
+    line = refused(tmp_path, "jsonl", log, *ONE, "--logged-by", "trl")
     assert (
-        "it has numbers of training at step 0 (reward_mean), and verl counts its steps from 1; if"
+        "it has numbers of training at step 0 (reward_mean), and trl counts its steps from 1; if"
         " another program wrote it" in line
     )
+    csv_of(tmp_path / "w.csv", "_step,train/reward", "0,.5")
+    line = refused(tmp_path, "wandb", tmp_path / "w.csv", *ONE, "--logged-by", "trl")
+    assert "W&B's _step counts calls of log: name the steps, --map step=NAME" in line
     runs = [("a", 0), ("a", 1), ("b", 0)]
     for place, (arm, seed) in enumerate(runs):
         length = 34 if place == 0 else 79
