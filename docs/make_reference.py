@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.analysis.claims import LIBRARY, UNTESTED, Claim
+from gspo_lab.analysis.claims.claim import CounterEvidence
 from gspo_lab.analysis.stats.calibration import STUDIES, CalibrationRow, recorded_rates
 from gspo_lab.cli import PANELS
 from gspo_lab.cli import command as command_line
@@ -93,20 +94,14 @@ def metrics_markdown() -> str:
 
 def _record_section(record: type[Record]) -> str:
     doc = (record.__doc__ or "").split("\n\n")[0]
-    lines = [
-        f"## `{record.table}`",
-        "",
-        " ".join(doc.split()),
-        "",
-        "| column | type, unit | meaning |",
-        "|---|---|---|",
-    ]
-    for column in field_columns(record):
-        star = " *" if is_time(column.name) else ""
-        lines.append(
-            f"| `{column.name}`{star} | {_kind_and_unit(column)} | {_cell(column.meaning)} |"
-        )
-    return "\n".join(lines) + "\n"
+    items = [_column_item(column) for column in field_columns(record)]
+    return "\n".join([f"## `{record.table}`", "", " ".join(doc.split()), "", *items]) + "\n"
+
+
+def _column_item(column: Column) -> str:
+    star = "*" if is_time(column.name) else ""
+    unit = _kind_and_unit(column)
+    return f"- `{column.name}`{star}{f' ({unit})' if unit else ''}: {column.meaning}"
 
 
 def _kind_and_unit(column: Column) -> str:
@@ -156,13 +151,14 @@ Errors of `gspo-lab plan` that the study accepts, each with the reason as text: 
 
 def studies_markdown() -> str:
     """docs/reference/study-keys.md: every table of a study, key by key."""
-    top = ["## Top level", "", *KEYS_HEAD]
-    top += [
-        "| `question` | text, needed | the question that the study asks |",
-        "| `seeds` | integer or list, 3 | how many seeds, or which; every arm runs with each |",
+    top = [
+        "## Top level",
+        "",
+        "- `question` (text, needed): the question that the study asks",
+        "- `seeds` (integer or list, 3): how many seeds, or which; every arm runs with each",
         (
-            "| `compares_engines` | boolean, false | whether the study asks if engines agree: only"
-            " then may arms differ in `engine` |"
+            "- `compares_engines` (boolean, false): whether the study asks if engines agree: only"
+            " then may arms differ in `engine`"
         ),
     ]
     plain: list[str] = []
@@ -177,7 +173,7 @@ def studies_markdown() -> str:
             more = (MirrorTable,) if inner is RecordTable else ()
             tables.append(_model_section(f"[{name}]", inner, *more, within=name))
         else:
-            top.append(_row(name, entry, name))
+            top.append(_item(name, entry, name))
             plain.append(name)
     top += ["", *_traits(plain)]
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
@@ -194,21 +190,20 @@ CLAIMS_INTRODUCTION = """\
 # The library of claims
 
 Made from `gspo_lab/analysis/claims/library.py` by `python docs/make_reference.py`; do not edit.
-[Claims](claims.md) explains how a claim is declared and judged.
+[Claims](claims.md) explains how a claim is declared and judged. The roles of its arms:
 
-## Roles
-
-| role | the arm that plays it |
-|---|---|
 {roles}
 
-If a study has dense and routed models, claims about experts use the routed arms only.
-
-Each claim states the unstable runs of its arms. If one arm has unstable runs, no rule keeps alpha; `gspo-lab certify --rule`
-states the measured rate. A number that is held against nothing is labelled *measured*.
+If a study has dense and routed models, claims about experts use the routed arms only. If an arm has unstable runs, no
+rule keeps alpha; `gspo-lab certify --rule` states the measured rate. A number that is held against nothing is labelled
+*measured*.
 
 ## Claims that a study can test
+
+"Against" names numbers of the [evidence against](#published-evidence-against) them.
 """
+
+COUNTER_HEAD = "## Published evidence against\n"
 
 UNTESTABLE = """\
 ## What no study here can test
@@ -220,29 +215,29 @@ then lists them with the reason, and Holm's rule leaves them out.
 
 def claims_markdown() -> str:
     """docs/reference/claim-library.md: every built-in claim, with published evidence against it."""
-    roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in CLAIM_ROLES.items())
+    roles = "\n".join(f"- `{role}`: {meaning}" for role, meaning in CLAIM_ROLES.items())
+    counter = [report for claim in LIBRARY.values() for report in claim.counter]
+    counter = list(dict.fromkeys(counter))
+    numbered = [f"{n}. {report.text} ({report.source})" for n, report in enumerate(counter, 1)]
     untested = [f"- `{name}`: {lacking}." for name, lacking in UNTESTED.items()]
+    sections = [_claim_section(claim, counter) for claim in LIBRARY.values()]
     introduction = CLAIMS_INTRODUCTION.replace("{roles}", roles)
-    return (
-        "\n".join([introduction, *map(_claim_section, LIBRARY.values()), UNTESTABLE, *untested])
-        + "\n"
-    )
-
-
-def _claim_section(claim: Claim) -> str:
-    lines = [
-        f"### `{claim.id}`",
-        "",
-        f"{claim.statement} Grade {claim.grade}. Source: {claim.source}; its value: {claim.published}.",
-        "",
-        f"- criterion: {claim.criterion}",
-        f"- needs: {'; '.join(claim.presupposed)}",
-        *(f"- against it: {one.text} ({one.source})" for one in claim.counter),
-    ]
+    lines = [introduction, *sections, COUNTER_HEAD, *numbered, "", UNTESTABLE, *untested]
     return "\n".join(lines) + "\n"
 
 
-KEYS_HEAD = ("| key | type, default | meaning |", "|---|---|---|")
+def _claim_section(claim: Claim, counter: list[CounterEvidence]) -> str:
+    numbers = [str(counter.index(report) + 1) for report in claim.counter]
+    lines = [
+        f"### `{claim.id}`",
+        "",
+        f"{claim.statement} Grade {claim.grade}. Published ({claim.source}): {claim.published}.",
+        "",
+        f"- criterion: {claim.criterion}",
+        f"- needs: {'; '.join(claim.presupposed)}",
+        *([f"- against: {', '.join(numbers)}"] if numbers else []),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _model_section(title: str, *models: type[BaseModel], within: str | None = None) -> str:
@@ -252,9 +247,9 @@ def _model_section(title: str, *models: type[BaseModel], within: str | None = No
     entries = [
         (prefix + key, entry) for model in models for key, entry in model.model_fields.items()
     ]
-    rows = [_row(key.removeprefix(prefix), entry, key) for key, entry in entries]
+    rows = [_item(key.removeprefix(prefix), entry, key) for key, entry in entries]
     traits = _traits([key for key, _ in entries]) if within is not None else []
-    return "\n".join([f"## `{title}`", "", doc, "", *KEYS_HEAD, *rows, "", *traits])
+    return "\n".join([f"## `{title}`", "", doc, "", *rows, "", *traits])
 
 
 def _objective_section() -> str:
@@ -269,8 +264,8 @@ def _objective_section() -> str:
         told = ", ".join(
             f"{key}={_value(value)}" for key, value in changed.items() if key != "preset"
         )
-        rows.append(f"| `{name}` | {told or 'the defaults'} |")
-    losses = [LOSSES_INTRODUCTION, *map(_loss_row, LOSSES.values())]
+        rows.append(f"- `{name}`: {told or 'the defaults'}")
+    losses = [LOSSES_INTRODUCTION, *map(_loss_item, LOSSES.values())]
     return "\n".join(
         [
             _model_section("[objective]", Objective, within="objective"),
@@ -286,30 +281,27 @@ def _objective_section() -> str:
 PRESETS_HEAD = """\
 ### Presets
 
-`objective = "NAME"` in an arm, or `preset` under `[objective]`. [Objectives](objectives.md#presets) has the sources.
-
-| preset | what it changes of the defaults |
-|---|---|"""
+`objective = "NAME"` in an arm, or `preset` under `[objective]`, changes these defaults.
+[Objectives](objectives.md#presets) has the sources.
+"""
 
 LOSSES_INTRODUCTION = """\
 ### `policy_loss`
 
-A loss replaces `min(rho A, clip(rho) A)`, in the symbols of [objectives](objectives.md#notation). W = exp(sum of l_t),
-and q is the old probability of a token. A loss without a clip has `gate_mean` ([metrics](metrics.md)) in place of clip
-fractions. A loss of your own: `policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)).
-
-| value | term of token t | clips | source | not as in its paper |
-|---|---|---|---|---|"""
+The term of token t, in the symbols of [objectives](objectives.md#notation), with W = exp(sum of l_t) and q the token's old
+probability. A loss without a clip has `gate_mean` ([metrics](metrics.md)) in place of clip fractions. A loss of your own:
+`policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)).
+"""
 
 
-def _loss_row(loss: Loss[Any]) -> str:
-    cells = (f"`{loss.name}`", loss.formula, loss.clips or "nothing", loss.source, loss.differs)
-    return f"| {' | '.join(map(_cell, cells))} |"
+def _loss_item(loss: Loss[Any]) -> str:
+    clips = f"clips {loss.clips}" if loss.clips else "no clip"
+    differs = f". Not as in its paper: {loss.differs}" if loss.differs else ""
+    return f"- `{loss.name}` ({loss.source}; {clips}): {loss.formula}{differs}"
 
 
-def _row(name: str, entry: Any, key: str) -> str:
-    meaning = _cell((entry.description or "") + _unread(key))
-    return f"| `{name}` | {_type_and_default(entry)} | {meaning} |"
+def _item(name: str, entry: Any, key: str) -> str:
+    return f"- `{name}` ({_type_and_default(entry)}): {entry.description}{_unread(key)}"
 
 
 def _type_and_default(entry: Any) -> str:

@@ -61,10 +61,10 @@ def test_every_key_and_every_recorded_field_has_its_line() -> None:
         *PRESETS,
     }
     wanted |= {key for table in dict(LaunchTable()).values() for key in type(table).model_fields}
-    assert {key for key in wanted if f"| `{key}` |" not in keys} == set()
+    assert {key for key in wanted if f"\n- `{key}`" not in keys} == set()
     recorded = [
         (entry.name, is_time(entry.name)) for record in RECORDS.values() for entry in fields(record)
     ]
     assert [
-        name for name, time in recorded if f"| `{name}`{' *' if time else ''} |" not in metrics
+        name for name, time in recorded if f"\n- `{name}`{'*' if time else ''}" not in metrics
     ] == []

@@ -82,9 +82,7 @@ DCPO = Loss(
         " / q), at most 10"
     ),
     term=dcpo,
-    differs=(
-        "its smoothed advantages and its dual clip are left out; responses are averaged, not summed"
-    ),
+    differs="no smoothed advantages, no dual clip; mean over responses, not sum",
 )
 
 DPPO_LARGEST_RATIO = 20.0
@@ -201,9 +199,7 @@ GMPO = Loss(
     term=gmpo,
     clips="tokens, before the mean",
     ratio="sequence",
-    differs=(
-        "a mismatch correction's factor stays each token's own, where verl takes its geometric mean"
-    ),
+    differs="a mismatch correction's factor is each token's; verl takes the geometric mean",
 )
 
 BAPO_STEP = 0.05
@@ -287,7 +283,7 @@ BAPO = Loss(
     prepare=balanced,
     refuses=_refused,
     differs=(
-        "terms are those of the whole mini-batch, where its code takes each micro-batch alone; its"
-        " algorithm 1 moves the upper bound first; no dual clip at 3"
+        "terms of the whole mini-batch, not each micro-batch; algorithm 1 moves the upper bound"
+        " first; no dual clip at 3"
     ),
 )

@@ -15,10 +15,7 @@ from gspo_lab.training.objectives.settings import Common
 if TYPE_CHECKING:
     from torch import Tensor
 
-DIFFERS = (
-    "covariances are over the whole mini-batch's tokens with A != 0; its code takes each"
-    " micro-batch alone"
-)
+DIFFERS = "covariances over the whole mini-batch's tokens with A != 0, not each micro-batch's"
 CLIP_COV_KEY = own_key("clip-cov", affects="update")
 
 

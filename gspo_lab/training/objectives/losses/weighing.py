@@ -167,5 +167,5 @@ VESPO = Loss(
     reads_range=False,
     ratio="own",
     refuses=_refused,
-    differs="its paper puts the mismatch of sampler and trainer into W; here W leaves it out",
+    differs="W leaves the mismatch of sampler and trainer out",
 )
