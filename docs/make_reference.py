@@ -568,7 +568,7 @@ def shipped_studies_markdown() -> str:
         model = next(iter(study.arms.values())).settings.model
         link = f"[{path.stem}](../../studies/{path.name})"
         rows.append(
-            f"| {link} | {study.question} | {model} | {len(study.arms)} x {len(study.seeds)} |"
+            f"| {link} | {study.question} | {model} | {len(study.arms) * len(study.seeds)} |"
         )
     return SHIPPED_INTRODUCTION + "\n".join(rows) + "\n"
 
@@ -576,12 +576,11 @@ def shipped_studies_markdown() -> str:
 SHIPPED_INTRODUCTION = """\
 # The studies in `studies/`
 
-Made by `python docs/make_reference.py`; do not edit. Each file says at its top what to expect and how long it takes.
-[Findings](../results/findings.md) has the results. The studies of `tiny` models take two CPU cores 4 to 20 minutes. The
-others are for downloaded models. `smollm2` and `smollm2_variants` ran on CPU cores, in an hour each. The Qwen3 models
-were never run.
+Made by `python docs/make_reference.py`; do not edit. Each file says at its top what to expect and how long it takes
+([findings](../results/findings.md)). `smollm2` and `smollm2_variants` ran on CPU cores, in an hour each. The Qwen3 models were
+never run.
 
-| file | question | model | arms x seeds |
+| file | question | model | runs |
 |---|---|---|---|
 """
 

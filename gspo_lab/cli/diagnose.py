@@ -18,7 +18,7 @@ EXAMPLES = {
     "diagnose": (
         "gspo-lab diagnose out/checkpoint-40 --set objective=gspo",
         "gspo-lab diagnose verl.log --config .hydra/config.yaml",
-        "gspo-lab diagnose runs/quickstart/gspo/s0 --fail-on error",
+        "gspo-lab diagnose runs/my_study/gspo/s0 --fail-on error",
     ),
 }
 COLOURS = {"error": "red", "warn": "yellow", "note": "cyan", "unknown": "dim", "ok": "green"}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "eval": (
         "gspo-lab eval --bench aime24",
-        "gspo-lab eval --bench addition --run quickstart/gspo/s0",
+        "gspo-lab eval --bench addition --run my_study/gspo/s0",
         "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100",
         "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B",
         "gspo-lab eval --bench aime24 --model Qwen/Qwen3-8B --published 47.4",
@@ -84,7 +84,7 @@ def evaluate(
         str | None, typer.Option(help="Evaluate the runs of this study. Default: the latest.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Evaluate only this run, for example quickstart/gspo/s0.")
+        str | None, typer.Option(help="Evaluate only this run, for example my_study/gspo/s0.")
     ] = None,
     model: Annotated[
         str | None,

@@ -36,7 +36,7 @@ EXAMPLES = {
     "show": (
         "gspo-lab show",
         "gspo-lab show quickstart",
-        "gspo-lab show quickstart/gspo/s0 --json",
+        "gspo-lab show my_study/gspo/s0 --json",
         "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d",
     ),
     "claims": (
@@ -121,7 +121,7 @@ def show(
         str | None,
         typer.Argument(
             help=(
-                "A study, a run (quickstart/gspo/s0 or gspo/s0), or an evaluated model"
+                "A study, a run (my_study/gspo/s0 or gspo/s0), or an evaluated model"
                 " (_subjects/NAME). Default: list all studies and models."
             )
         ),

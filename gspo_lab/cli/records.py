@@ -112,7 +112,7 @@ SHOWN = 40
     "regrade",
     epilog=_examples(
         "gspo-lab records regrade moe_stability",
-        "gspo-lab records regrade quickstart/gspo/s0 --bench aime24 --apply",
+        "gspo-lab records regrade my_study/gspo/s0 --bench aime24 --apply",
     ),
 )
 def regrade(

@@ -34,7 +34,7 @@ EXAMPLES = {
         "gspo-lab certify --rule --simulations 300",
     ),
     "compare": (
-        "gspo-lab compare quickstart/grpo/s0 quickstart/gspo/s0",
+        "gspo-lab compare my_study/grpo/s0 my_study/gspo/s0",
         "gspo-lab compare a/gspo/s0 b/gspo/s0 --json",
         "gspo-lab compare grpo=out/grpo-s0 gspo=out/gspo-s0",
         "gspo-lab compare 'grpo=out/grpo-s{seed}' 'gspo=out/gspo-s{seed}' --score-metric eval/acc",
@@ -124,7 +124,7 @@ def compare(
         typer.Argument(
             metavar="RUN RUN | ARM=LOG...",
             help=(
-                "Two runs, for example quickstart/grpo/s0. Or logs by arm: grpo=LOG... gspo=LOG..."
+                "Two runs, for example my_study/grpo/s0. Or logs by arm: grpo=LOG... gspo=LOG..."
             ),
             show_default=False,
         ),
