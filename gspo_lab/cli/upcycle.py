@@ -27,26 +27,35 @@ def upcycle(
         float, typer.Option(help="Noise of the experts, as a share of their weights' deviation.")
     ] = 0.2,
     family: Annotated[
-        str | None, typer.Option(help="qwen2_moe, qwen3_moe or mixtral; by the model if unset.")
-    ] = None,
+        str, typer.Option(help="qwen2_moe, qwen3_moe or mixtral; by the model if unset.")
+    ] = "",
     seed: Annotated[int, typer.Option(help="Seed of routers and noise.")] = 0,
 ) -> None:
     """Make a mixture of experts of a dense model, checked against it before noise."""
     from gspo_lab.common.errors import LabError
-    from gspo_lab.training.models.upcycle import MEANING, Upcycling, upcycle
+    from gspo_lab.study.load import validated
+    from gspo_lab.study.schema import UpcycleTable
+    from gspo_lab.training.models.upcycle import MEANING, upcycle
 
-    low, dash, high = layers.partition("-")
-    try:
-        chosen = tuple(range(int(low), int(high if dash else low) + 1)) if layers else ()
-    except ValueError:
-        raise LabError(f"--layers {layers}: write it as 24-29, or as one number") from None
-    result = upcycle(model, folder, Upcycling(experts, top_k, chosen, noise, family, seed))
+    values = {
+        "experts": experts,
+        "top_k": top_k,
+        "layers": layers,
+        "noise": noise,
+        "family": family,
+        "seed": seed,
+    }
+    mistakes: list[str] = []
+    settings = validated(UpcycleTable, values, "upcycle", mistakes)
+    if mistakes:
+        raise LabError("; ".join(mistakes))
+    result = upcycle(model, folder, settings)
     print_lines(
         [
             f"{folder}: {result.parameters / 1e6:,.1f} million parameters",
             f"before noise, log-probs differ from the dense model's by at most"
             f" {result.difference:.1g}; with noise, KL {result.kl:.3g} nats per token",
             MEANING,
-            f'Next: model = "{folder}" in a study',
+            f'Next: model = "{folder}" in a study, or model = "upcycled:{model}" with [upcycle]',
         ]
     )

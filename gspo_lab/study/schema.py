@@ -98,6 +98,35 @@ class WarmStart(Table):
     )
 
 
+class UpcycleTable(Table):
+    """How `model = "upcycled:MODEL"` makes a mixture of experts of a dense model (sparse
+    upcycling, arXiv 2212.05055). It is made once and cached.
+    """
+
+    experts: int = Field(4, ge=2, le=1024, description="experts of each mixture layer")
+    top_k: Count = Field(2, description="experts per token")
+    layers: str = Field(
+        "",
+        pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?)?$",
+        description="the layers that become mixtures, like `24-29`; unset: all",
+    )
+    noise: float = Field(
+        0.2,
+        ge=0,
+        le=100,
+        description="noise of each expert's matrix, as a share of that matrix's deviation",
+    )
+    family: Literal["", "qwen2_moe", "qwen3_moe", "mixtral"] = Field(
+        "", description="the mixture's family; unset: by the dense model"
+    )
+    seed: Seed = Field(0, description="seed of the routers and of the noise")
+
+    def layer_numbers(self, count: int) -> list[int]:
+        """The numbers of the mixture layers of a model with `count` layers, from 0."""
+        low, _, high = self.layers.partition("-")
+        return list(range(int(low), int(high or low) + 1)) if low else list(range(count))
+
+
 class RolloutTable(Table):
     """How each step's responses are sampled."""
 
@@ -496,8 +525,21 @@ class Settings(Table):
         ),
     ] = Field(
         "tiny-qwen3",
-        description="a built-in model, a folder (its path starts at the study's file) or a Hub id",
+        description=(
+            "a built-in model, a folder (its path starts at the study's file), a Hub id, or"
+            " `upcycled:MODEL`, a mixture made of a dense model"
+        ),
     )
+    upcycle: Annotated[
+        UpcycleTable,
+        Key(
+            Read(lambda run: run.upcycled is not None, "without model = 'upcycled:MODEL'"),
+            arms="vary",
+            affects="start",
+            cost=True,
+            peers=ALL,
+        ),
+    ] = UpcycleTable()
     task: Annotated[TaskTable, Key(affects="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(40, ge=1, le=10**6, description="rollout batches")
     engine: Annotated[EngineTable, Key(arms="vary", cost=True, adds_forward_passes=True)] = (
@@ -533,6 +575,12 @@ class Settings(Table):
         is.
         """
         return self.model in BUILT_IN_MODELS
+
+    @property
+    def upcycled(self) -> str | None:
+        """MODEL of `model = "upcycled:MODEL"`; None for a model as it is."""
+        prefix, _, dense = self.model.partition(":")
+        return dense if prefix == "upcycled" else None
 
 
 KEYS = keys(Settings)

@@ -4,23 +4,49 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gspo_lab.common.paths import cache_folder
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.study.declaration import Arm, Band, Declaration
+from gspo_lab.study.declaration import Arm, Band, Declaration, digest
 from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, completed
 from gspo_lab.study.parent import Kind
 from gspo_lab.study.runtime_tables import LaunchTable
-from gspo_lab.study.schema import Settings
+from gspo_lab.study.schema import BUILT_IN_MODELS, Settings
 
 
 def model_path(settings: Settings, base: Path) -> str:
-    """The model as loaders take it: the path of a folder, relative to `base`, or a name."""
-    if not settings.embedded:
+    """The model as loaders take it: the path of a folder, relative to `base`, or a name.
+
+    Of `upcycled:MODEL` the folder of the mixture, which `preflight` makes.
+    """
+    dense = dense_model(settings, base)
+    if dense is None:
+        return _resolved(settings.model, base)
+    return str(_mixture_folder(dense, settings))
+
+
+def dense_model(settings: Settings, base: Path) -> str | None:
+    """MODEL of `upcycled:MODEL` as loaders take it; None for another model."""
+    if settings.upcycled is None:
+        return None
+    return _resolved(settings.upcycled, base)
+
+
+def _resolved(model: str, base: Path) -> str:
+    if model not in BUILT_IN_MODELS:
         with suppress(RuntimeError):  # `~someone` without a home folder
-            folder = base / Path(settings.model).expanduser()
-            if settings.model.strip() and folder.is_dir():
+            folder = base / Path(model).expanduser()
+            if model.strip() and folder.is_dir():
                 return str(folder.resolve())
-    return settings.model
+    return model
+
+
+def _mixture_folder(dense: str, settings: Settings) -> Path:
+    """Where the mixture of a dense model is kept: equal tables and equal files, equal folder."""
+    files = [] if not Path(dense).is_dir() else sorted(Path(dense).iterdir())
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = digest([dense, states, settings.upcycle.model_dump(mode="json")])
+    return cache_folder() / "upcycled" / f"{Path(dense).name}-{key[:16]}"
 
 
 @dataclass(frozen=True)

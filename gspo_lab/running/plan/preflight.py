@@ -3,6 +3,7 @@ it.
 """
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gspo_lab.running.launch.local import on_gpu
 from gspo_lab.running.plan.preparation import needs_start
 from gspo_lab.study import Arm, Settings, Study, digest
 from gspo_lab.study.lints import Finding, ModelFacts, lints
+from gspo_lab.study.study import dense_model
 from gspo_lab.study.tuning_trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published_benchmark import Published
@@ -51,7 +53,9 @@ def check(study: Study, *, data: bool = True) -> None:
         if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
     for arm in arms:
-        _refuse_folder_elsewhere(study, arm.settings.model)
+        settings = arm.settings
+        _refuse_folder_elsewhere(study, settings.upcycled or settings.model)
+        _make_mixture(study, arm)
     for model in dict.fromkeys(map(study.model, arms)):
         check_model(model, cached=data)
         if data or model_shape(model) is None:
@@ -70,6 +74,20 @@ def check(study: Study, *, data: bool = True) -> None:
             raise LabError(f"arm.{arm.name}: objective.{broken[0]}")
         check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables(study, [arm])], base)
         _check_start_and_replay(study, arm)
+
+
+def _make_mixture(study: Study, arm: Arm) -> None:
+    """Make the mixture that the arm's `upcycled:MODEL` names, unless the cache holds it."""
+    dense = dense_model(arm.settings, study.base)
+    folder = Path(study.model(arm))
+    if dense is None or folder.is_dir():
+        return
+    check_model(dense)
+    check_hub(dense)
+    from gspo_lab.training.models.upcycle import cached_upcycle  # imports torch: seconds
+
+    print(f"making the mixture of experts {arm.settings.model}: {folder}", file=sys.stderr)
+    cached_upcycle(dense, folder, arm.settings.upcycle)
 
 
 def _check_device(settings: Settings, base: Path) -> None:

@@ -6,15 +6,16 @@ before noise makes the experts differ, and before anything is saved.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from gspo_lab.common.atomic_files import atomic_folder
+from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock
 from gspo_lab.common.errors import LabError
+from gspo_lab.study.schema import UpcycleTable
 from gspo_lab.training.models.load import explain_write_error, load_model, silence_transformers
 
 FAMILIES = {
@@ -62,22 +63,6 @@ MEANING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Upcycling:
-    """What to make of a dense model.
-
-    `layers` become mixtures, all if empty. `noise` is the standard deviation of what is added to
-    each expert's matrix, as a share of that matrix's own.
-    """
-
-    experts: int = 4
-    top_k: int = 2
-    layers: tuple[int, ...] = field(default=())
-    noise: float = 0.2
-    family: str | None = None
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Upcycled:
     """The mixture that was saved: its size, and how it differs from the dense model."""
 
@@ -88,7 +73,7 @@ class Upcycled:
     """Nats per token from the dense model to the mixture with noise."""
 
 
-def upcycle(model: str, folder: Path, settings: Upcycling) -> Upcycled:
+def upcycle(model: str, folder: Path, settings: UpcycleTable) -> Upcycled:
     """Save the mixture of a dense model, a folder or a Hub id, with its tokenizer in `folder`.
 
     LabError where that cannot be done, or where the mixture without noise differs.
@@ -98,10 +83,10 @@ def upcycle(model: str, folder: Path, settings: Upcycling) -> Upcycled:
     dense, tokenizer = load_model(model, dtype="float32", device="cpu")
     family = _family(model, dense.config.model_type, settings)
     layers = _mixture_layers(dense.config.num_hidden_layers, settings)
-    if not 1 <= settings.top_k <= settings.experts or settings.experts < 2:
+    if settings.top_k > settings.experts:
         raise LabError(
-            f"{settings.experts} experts, {settings.top_k} per token: use at least 2 experts, and"
-            " 1 to all of them per token"
+            f"{settings.experts} experts, {settings.top_k} per token: use 1 to all of them per"
+            " token"
         )
     generator = torch.Generator().manual_seed(settings.seed)
     mixture = AutoModelForCausalLM.from_config(_config(dense.config, family, settings, layers))
@@ -117,7 +102,7 @@ def upcycle(model: str, folder: Path, settings: Upcycling) -> Upcycled:
     _, kl = _compare(dense, mixture, tokenizer)
     parameters = sum(parameter.numel() for parameter in mixture.parameters())
     result = Upcycled(parameters, difference, kl)
-    manifest = {"model": model, **asdict(settings), **asdict(result), "meaning": MEANING}
+    manifest = {"model": model, **settings.model_dump(), **asdict(result), "meaning": MEANING}
     with explain_write_error(folder, "it is made again"), atomic_folder(folder) as partial:
         with silence_transformers():
             mixture.save_pretrained(partial)
@@ -126,7 +111,17 @@ def upcycle(model: str, folder: Path, settings: Upcycling) -> Upcycled:
     return result
 
 
-def _family(model: str, dense_family: str, settings: Upcycling) -> str:
+def cached_upcycle(model: str, folder: Path, settings: UpcycleTable) -> Upcycled | None:
+    """`upcycle`, unless `folder` holds the mixture already; None then.
+
+    Processes that want it at the same time wait for the first.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(folder.with_name(f".{folder.name}.lock")):
+        return None if folder.exists() else upcycle(model, folder, settings)
+
+
+def _family(model: str, dense_family: str, settings: UpcycleTable) -> str:
     possible = FAMILIES.get(dense_family)
     if possible is None:
         raise LabError(
@@ -141,16 +136,16 @@ def _family(model: str, dense_family: str, settings: Upcycling) -> str:
     return family
 
 
-def _mixture_layers(count: int, settings: Upcycling) -> list[int]:
-    layers = sorted(set(settings.layers)) or list(range(count))
-    if layers[0] < 0 or layers[-1] >= count:
+def _mixture_layers(count: int, settings: UpcycleTable) -> list[int]:
+    layers = settings.layer_numbers(count)
+    if not layers or layers[-1] >= count:
         raise LabError(f"layers {settings.layers}: the model has layers 0 to {count - 1}")
     if settings.family == "mixtral" and len(layers) < count:
         raise LabError("a Mixtral has experts in every layer; leave out the layers")
     return layers
 
 
-def _config(dense: Any, family: str, settings: Upcycling, layers: list[int]) -> Any:
+def _config(dense: Any, family: str, settings: UpcycleTable, layers: list[int]) -> Any:
     dense_keys = dense.to_dict()
     keys = {key: dense_keys[key] for key in KEPT_KEYS if key in dense_keys}
     keys |= {"num_experts_per_tok": settings.top_k, "attention_dropout": 0.0}

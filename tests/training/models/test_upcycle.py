@@ -11,11 +11,12 @@ from calling import gspo_lab
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.study.schema import UpcycleTable
 from gspo_lab.training.models import upcycle as upcycling
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.training.models.load import load_model
 from gspo_lab.training.models.routing import Routers
-from gspo_lab.training.models.upcycle import Upcycling, upcycle
+from gspo_lab.training.models.upcycle import upcycle
 
 SIZES: JsonObject = {
     "vocab_size": VOCABULARY,
@@ -43,20 +44,20 @@ def dense(folder: Path, family: str, **options: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("dense_family", "extra", "family", "layers"),
+    ("dense_family", "extra", "family", "layers", "count"),
     [
-        ("Llama", {}, "mixtral", ()),
-        ("Llama", {}, "qwen2_moe", (1, 2)),
-        ("Llama", {"tie_word_embeddings": True}, None, ()),
-        ("Qwen2", {}, "qwen2_moe", (0,)),
-        ("Qwen3", {"head_dim": 16}, "qwen3_moe", (2,)),
+        ("Llama", {}, "mixtral", "", 3),
+        ("Llama", {}, "qwen2_moe", "1-2", 2),
+        ("Llama", {"tie_word_embeddings": True}, "", "", 3),
+        ("Qwen2", {}, "qwen2_moe", "0", 1),
+        ("Qwen3", {"head_dim": 16}, "qwen3_moe", "2", 1),
     ],
 )
 def test_without_noise_the_mixture_is_the_dense_model(
-    tmp_path: Path, dense_family: str, extra: JsonObject, family: str, layers: tuple[int, ...]
+    tmp_path: Path, dense_family: str, extra: JsonObject, family: Any, layers: str, count: int
 ) -> None:
     source = dense(tmp_path / "dense", dense_family, **extra)
-    settings = Upcycling(experts=3, top_k=2, layers=layers, noise=0.0, family=family)
+    settings = UpcycleTable(experts=3, top_k=2, layers=layers, noise=0.0, family=family)
     result = upcycle(source, tmp_path / "moe", settings)
     assert result.difference < 1e-4
     assert abs(result.kl) < 1e-5
@@ -64,15 +65,19 @@ def test_without_noise_the_mixture_is_the_dense_model(
     mixture, _ = load_model(str(tmp_path / "moe"), dtype="float32", device="cpu")
     routers = Routers.of(mixture)
     assert routers is not None
-    assert (routers.layers, routers.experts, routers.top_k) == (len(layers) or 3, 3, 2)
+    assert (routers.layers, routers.experts, routers.top_k) == (
+        {"": 3, "1-2": 2}.get(layers, 1),
+        3,
+        2,
+    )
     ids = tokenizer("7 + 8 = 15", return_tensors="pt").input_ids
     torch.testing.assert_close(mixture(ids).logits, original(ids).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_noise_makes_the_experts_differ(tmp_path: Path) -> None:
     source = dense(tmp_path / "dense", "Llama")
-    result = upcycle(source, tmp_path / "moe", Upcycling(noise=0.5))
-    again = upcycle(source, tmp_path / "again", Upcycling(noise=0.5))
+    result = upcycle(source, tmp_path / "moe", UpcycleTable(noise=0.5))
+    again = upcycle(source, tmp_path / "again", UpcycleTable(noise=0.5))
     assert result.kl > 1e-6
     assert result == again
     manifest = json.loads((tmp_path / "moe" / "upcycled.json").read_text())
@@ -87,21 +92,25 @@ def test_a_mixture_that_differs_is_not_saved(
     source = dense(tmp_path / "dense", "Llama")
     monkeypatch.setattr(upcycling, "MAX_DIFFERENCE", 0.0)
     with pytest.raises(LabError, match="and 0 is allowed: nothing was saved"):
-        upcycle(source, tmp_path / "moe", Upcycling())
+        upcycle(source, tmp_path / "moe", UpcycleTable())
     assert not (tmp_path / "moe").exists()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Upcycling(family="qwen3_moe"), "a 'llama' model cannot become a 'qwen3_moe'; use qwen2"),
-        (Upcycling(layers=(2, 3)), r"layers \(2, 3\): the model has layers 0 to 2"),
-        (Upcycling(layers=(1,), family="mixtral"), "a Mixtral has experts in every layer"),
-        (Upcycling(experts=2, top_k=3), "use at least 2 experts, and 1 to all of them"),
-        (Upcycling(experts=1, top_k=1), "use at least 2 experts"),
+        (
+            UpcycleTable(family="qwen3_moe"),
+            "a 'llama' model cannot become a 'qwen3_moe'; use",
+        ),
+        (UpcycleTable(layers="2-3"), "layers 2-3: the model has layers 0 to 2"),
+        (UpcycleTable(layers="1", family="mixtral"), "a Mixtral has experts in every layer"),
+        (UpcycleTable(experts=2, top_k=3), "2 experts, 3 per token: use 1 to all of them"),
     ],
 )
-def test_what_cannot_be_made_is_one_line(tmp_path: Path, settings: Upcycling, message: str) -> None:
+def test_what_cannot_be_made_is_one_line(
+    tmp_path: Path, settings: UpcycleTable, message: str
+) -> None:
     source = dense(tmp_path / "dense", "Llama")
     with pytest.raises(LabError, match=message):
         upcycle(source, tmp_path / "moe", settings)
@@ -115,5 +124,48 @@ def test_the_command_says_what_the_result_is(tmp_path: Path) -> None:
     refused = gspo_lab("upcycle", source, tmp_path / "moe")
     assert (refused.code, refused.out) == (2, "")
     assert "exists already; name another folder" in refused.err
+    refused = gspo_lab("upcycle", source, tmp_path / "other", "--layers", "1,2", "--experts", "1")
+    assert "upcycle.experts: " in refused.err
+    assert "upcycle.layers: " in refused.err
     refused = gspo_lab("upcycle", "tiny-qwen3-moe", tmp_path / "other")
     assert "is of the family 'qwen3_moe'; upcycling knows llama, qwen2, qwen3" in refused.err
+
+
+def test_a_study_names_the_dense_model_and_its_mixture_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense(tmp_path / "dense", "Llama")
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "mixture.toml"
+    file.write_text(
+        """model = "upcycled:dense"
+question = "replay?"
+seeds = [0]
+steps = 1
+routing_replay = "rollout"
+task = "addition"
+rollout.prompts_per_step = 4
+rollout.group_size = 2
+rollout.max_tokens = 4
+upcycle.layers = "1-2"
+upcycle.noise = 0.5
+[[bench]]
+name = "addition"
+problems = 4
+[arm.grpo]
+objective = "grpo"
+[arm.gspo]
+objective = "gspo"
+"""
+    )
+    done = gspo_lab("run", file, "--runs", tmp_path / "runs", "--output-dir", tmp_path)
+    assert done.code == 0, done.err
+    assert done.err.count("making the mixture of experts upcycled:dense") == 1
+    (folder,) = (tmp_path / "cache" / "upcycled").glob("dense-*")
+    manifest = json.loads((folder / "upcycled.json").read_text())
+    assert (manifest["layers"], manifest["noise"]) == ("1-2", 0.5)
+    other = gspo_lab("plan", file, "--set", "upcycle.noise=0.1", "--runs", tmp_path / "runs")
+    assert "making the mixture" in other.err
+    dense_arm = gspo_lab("plan", file, "--set", "model=dense", "--runs", tmp_path / "runs")
+    assert dense_arm.code == 2
+    assert "upcycle" in dense_arm.out
