@@ -91,6 +91,11 @@ def last_evaluations(count: int) -> str:
     return "the last evaluation" if count == 1 else f"the mean of the last {count} evaluations"
 
 
+def setting_name(key: str) -> str:
+    """A dotted setting as a sentence names it: "learning rate" of `update.learning_rate`."""
+    return key.rpartition(".")[2].replace("_", " ")
+
+
 def capital(text: str) -> str:
     """The same as the start of a sentence."""
     return text[:1].upper() + text[1:]

@@ -57,7 +57,9 @@ const charts = (() => {
     const { data: traces, layout } = data(figure);
     const switched = Boolean(axis) && traces.some((trace) => trace.meta.at?.[axis]);
     const shown = traces.map((trace) => {
-      const away = hidden.has(`arm ${trace.meta.series}`) || (hidden.has("seeds") && trace.meta.seed !== null);
+      // An arm of a sweep, "grpo@0.001", goes with its rule and with its value.
+      const names = [trace.meta.series, ...trace.meta.series.split(/(?=@[^@]*$)/)];
+      const away = names.some((name) => hidden.has(`arm ${name}`)) || (hidden.has("seeds") && trace.meta.seed !== null);
       // A line whose place on the chosen axis is unknown is left out there, never drawn at another's.
       const lost = switched && !trace.meta.at?.[axis];
       return { ...trace, ...(switched && !lost ? { x: trace.meta.at[axis] } : {}), visible: !away && !lost };

@@ -181,7 +181,7 @@ def document(
         maps=maps,
         links=_contents(articles, front),
         axes=_axes(articles),
-        legend=[{"name": arm, "dashes": _dashes(colour)} for arm, colour in arms.items()],
+        legend=_legend(arms),
         front=front,
         body=section_html,
         articles=written,
@@ -209,9 +209,16 @@ def _axes(articles: Sequence[Article]) -> list[str]:
     return list(titles)
 
 
-def _dashes(colour: int) -> str:
-    written = dash(colour)
-    return "" if written == "solid" else written.replace("px", "")
+def _legend(arms: Mapping[str, int]) -> list[dict[str, str]]:
+    """The buttons of the bar: every arm; of a sweep every rule, then every value by its dash."""
+    legend = {}
+    for arm, colour in arms.items():
+        rule, _, value = arm.rpartition("@")
+        swept = rule in arms
+        name = f"@{value}" if swept else arm
+        written = dash(colour).removeprefix("solid").replace("px", "")
+        legend[name] = {"name": name, "arm": "" if swept else arm, "dashes": written}
+    return list(legend.values())
 
 
 def _article(article: Article, figures: Figures, prefix: str) -> Markup:

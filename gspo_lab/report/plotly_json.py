@@ -73,24 +73,39 @@ DARK = _scheme("#14171a", "#e7eaed", "#9ba6b1", "#353d46", ("#a3aeb9", "#8a95a1"
 
 def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
     """Arm -> colour over all studies of a page. GRPO's arm has the first colour and GSPO's the
-    second, in every study. An arm of two studies looks the same in both."""
+    second, in every study. An arm of two studies looks the same in both. Of a sweep the rules come
+    first; each has one colour, and its values differ by their dash."""
     colours: dict[str, int] = {}
     for study in studies:
-        levels = arms_by_level(study)
+        arms = study.declaration.arms
+        levels = {level: arms[name].of or name for level, name in arms_by_level(study).items()}
         if study.declaration.recorded is not None:  # where no level was recorded a name has to do
             levels = {
                 level: name for level, name in zip(LEVELS, RULES, strict=True) if name in study.arms
             } | levels
         for colour, level in enumerate(LEVELS):
-            used = any(colours.get(arm) == colour for arm in study.arms)
+            used = any(colours.get(arm) == colour for arm in study.declaration.families)
             if level in levels and not used:
                 colours.setdefault(levels[level], colour)
     names: dict[str, None] = {}
     for study in studies:
-        names |= dict.fromkeys(study.arms)
+        names |= dict.fromkeys(study.declaration.families)
     neither = [arm for arm in names if arm not in colours]
     colours |= {arm: len(LEVELS) + place for place, arm in enumerate(neither)}
-    return {arm: colours[arm] for arm in names}
+    ordered = {arm: colours[arm] for arm in names}
+    for study in studies:
+        swept = [arm for arm in study.declaration.arms.values() if arm.dose is not None]
+        values = sorted({arm.dose or 0.0 for arm in swept})
+        for arm in swept:
+            ordered[arm.name] = _dashed(colours[arm.of or arm.name], values.index(arm.dose or 0.0))
+    return ordered
+
+
+def _dashed(colour: int, place: int) -> int:
+    """The colour of the palette that looks like `colour` and has the dash at this place."""
+    wanted = DASHES[place % len(DASHES)]
+    alike = range(colour % COLOURS, COLOURS * len(DASHES), COLOURS)
+    return next(other for other in alike if dash(other) == wanted)
 
 
 def colour_name(colour: int) -> str:
@@ -271,14 +286,14 @@ def template(scheme: dict[str, str]) -> JsonObject:
 
 def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
     """A colour of the palette: of arms that the figure is not about, grey; of a contrast's sides
-    the first two. An arm with a swept setting looks like its first value."""
+    the first two.
+    """
     if chart.focus and series.label not in chart.focus:
         return NEUTRAL_LIGHT
     if series.colour is not None:
         return series.colour
     place = chart.focus.index(series.label) if chart.focus else NEUTRAL_LIGHT
-    swept = (colour for arm, colour in arms.items() if arm.startswith(f"{series.label}@"))
-    return arms.get(series.label, next(swept, place))
+    return arms.get(series.label, place)
 
 
 def _value_axis(chart: Chart) -> JsonObject:

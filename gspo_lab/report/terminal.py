@@ -20,11 +20,14 @@ def print_answer(view: AnswerView, console: Console) -> None:
 
 
 def arms_table(view: AnswerView) -> Table:
-    """The arms: runs, scores, and what was unstable, clipped and not graded."""
+    """The arms: runs, scores, and what was unstable, clipped and not graded. Of a sweep the
+    differences at each value stand for the scores of single seeds.
+    """
+    swept = {row.subject: row.difference_text for row in view.rows_of_sweep}
     failing = any(arm.not_graded for arm in view.arms.values())
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("arm", overflow="fold")
-    numbers = ["runs", "start, best, final", "final by seed", "unstable"]
+    numbers = ["runs", "start, best, final", "difference" if swept else "final by seed", "unstable"]
     numbers.append("clipped: tokens, gradient")
     if failing:
         numbers.append("not graded")
@@ -32,7 +35,7 @@ def arms_table(view: AnswerView) -> Table:
         table.add_column(title, justify="right")
     for name, arm in view.arms.items():
         by_seed = [NONE if score is None else f"{score:.3f}" for score in arm.by_seed.values()]
-        cells = [f"{arm.finished}/{arm.runs}", arm.scores, " ".join(by_seed)]
+        cells = [f"{arm.finished}/{arm.runs}", arm.scores, swept.get(name) or " ".join(by_seed)]
         cells += [arm.unstable_text, arm.clipped_text]
         if failing:
             cells.append(NONE if arm.not_graded is None else percent(arm.not_graded))

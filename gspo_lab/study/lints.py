@@ -331,7 +331,7 @@ def _seeds(study: Study, facts: ModelFacts) -> Lines:
         for arm in study.arms.values()
     )
     if study.sweep is not None and study.sweep.key != LENGTH and shared:
-        limit = "all seeds share one starting model, so the ratio of doses holds for it alone"
+        limit = "all seeds share one starting model, so a ratio of values holds for it alone"
         yield "sweep-one-start", f"warm_start: {limit}; set per_seed = true"
 
 

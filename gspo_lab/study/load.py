@@ -182,7 +182,7 @@ def _broken_verdict(
     ]
     if sweep is not None and verdict.looks:
         problems.append(
-            "verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave"
+            "verdict.looks: a sweep is judged value by value and has no verdict to look at; leave"
             " it out"
         )
     return problems
@@ -398,7 +398,7 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
     settings = flat(table) if isinstance(table, dict) else {}
     if len(settings) != 1:
         problems.append(
-            "sweep: give one setting and its doses, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]"
+            "sweep: give one setting and its values, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]"
         )
         return None
     ((key, doses),) = settings.items()
@@ -421,9 +421,9 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
             " update.epochs"
         )
     elif len(labels) < 2:
-        mistake = f"doses are at least two different numbers > 0 in a list; got {doses!r}"
+        mistake = f"its values are at least two different numbers > 0 in a list; got {doses!r}"
     elif len(labels) < len(doses):
-        mistake = f"two doses are the same in six digits, by which arms are named; got {doses!r}"
+        mistake = f"two values are the same in six digits, by which arms are named; got {doses!r}"
     else:
         return Sweep(key, tuple(sorted(doses)))
     problems.append(f"sweep.{key}: {mistake}")

@@ -30,7 +30,16 @@ from gspo_lab.report.chart import (
     sentence,
 )
 from gspo_lab.report.page import Figures, document
-from gspo_lab.report.plotly_json import COLOURS, DARK, LIGHT, arm_colours, dash, plot, template
+from gspo_lab.report.plotly_json import (
+    COLOURS,
+    DARK,
+    LIGHT,
+    arm_colours,
+    colour_name,
+    dash,
+    plot,
+    template,
+)
 from gspo_lab.report.views.curves import CLIPPED, EXPERT_CHANGE, curves_view
 from gspo_lab.study import Run
 
@@ -320,7 +329,7 @@ def test_each_rule_has_one_colour_in_every_study(tmp_path: Path) -> None:
         assert arm_colours([moe, other])["s"] == 1
 
 
-def test_a_rule_of_a_sweep_looks_like_its_first_arm(tmp_path: Path) -> None:
+def test_a_sweep_has_one_colour_a_rule_and_one_dash_a_value(tmp_path: Path) -> None:
     sweep = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[[bench]]")
     database = make_lab(tmp_path, sweep, name="sweep", record=False)
     with Evidence.open(database) as evidence:
@@ -328,6 +337,14 @@ def test_a_rule_of_a_sweep_looks_like_its_first_arm(tmp_path: Path) -> None:
     both = tuple(Series(name, ("1e-4",), (0.5,)) for name in ("grpo", "gspo"))
     drawn = plot(Chart("m-x", "X", "x", "y", both, kind="dots"), colours)["data"]
     assert [trace["marker"]["color"] for trace in drawn] == [LIGHT["a0"], LIGHT["a1"]]
+    looks = {arm: (colour_name(colour), dash(colour)) for arm, colour in colours.items()}
+    assert [looks[f"{rule}@0.0001"] for rule in ("grpo", "gspo")] == [
+        ("a0", "solid"),
+        ("a1", "solid"),
+    ]
+    second = looks["grpo@0.001"][1]
+    assert [looks[f"{rule}@0.001"] for rule in ("grpo", "gspo")] == [("a0", second), ("a1", second)]
+    assert second != "solid"
 
 
 def test_lists_that_figures_share_are_written_once() -> None:

@@ -118,6 +118,27 @@ def test_a_sweep_first_says_how_its_rules_compare(pages: dict[str, Path]) -> Non
     assert "collapse point" not in comparison
 
 
+def test_a_sweep_over_a_key_shows_its_curve_and_every_value_below_the_headline(
+    rendered_cases: dict[str, tuple[Path, Report]],
+) -> None:
+    """At 0.01 gspo ends 0.1 above grpo on every seed; no run collapsed."""
+    page, report = rendered_cases["over"]
+    answer = page.read_text(encoding="utf-8").partition('<div class="about">')[0]
+    places = [answer.index(mark) for mark in ('"headline"', 'id="m-score-by-value"', '"forest"')]
+    assert places == sorted(places)
+    (view,) = report.answers.values()
+    rows = {row.subject: row for row in view.tables[0].rows}
+    assert list(rows) == [
+        f"{arm}@{value}" for value in (1e-4, 1e-3, 0.01) for arm in ("grpo", "gspo")
+    ]
+    assert rows["grpo@0.01"].difference_text == "baseline"
+    assert rows["gspo@0.01"].difference_text.startswith("+0.100")
+    data = json.loads(report.json)["studies"]["over"]
+    assert data["answer"]["curve"]["comparisons"][0]["differences"][2][1]["estimate"] == 0.1
+    assert "stability" not in data
+    assert not any("dose" in text for text in (page.read_text(), report.markdown))
+
+
 def test_a_running_study_tells_its_time_with_units(pages: dict[str, Path]) -> None:
     """Four runs have 7 of 12 steps of 1.1 s left, side by side."""
     assert "About 8\u00a0s of training are left" in pages["running"].read_text(encoding="utf-8")

@@ -348,7 +348,7 @@ def _of_doses(source: Source) -> StudyAnswer:
     if not decision(source).matched.on(decision(source).seeds).ok:
         ground = "The sweep's runs are not matched; see the certificate."
         return StudyAnswer("no verdict", "red", ("certify", source.study), (ground,), why=why)
-    values = f"{len(doses.arms[0].points)} values of {doses.key} were swept."
+    values = f"{len(doses.arms[doses.baseline].points)} values of {doses.key} were swept."
     grounds = (_unstable(source), values)
     resolved = [_excludes_one(ratio) for ratio in doses.ratios.values()]
     if all(resolved) and resolved:

@@ -28,7 +28,7 @@ from gspo_lab.analysis.stats.peaks import (
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
-from gspo_lab.common.text import MINUS, listed, signed
+from gspo_lab.common.text import MINUS, listed, setting_name, signed
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _ratio(log_ratios: Floats) -> Ratio:
 
 def curve_sentences(curve: RateCurve) -> list[str]:
     """What the curves say beside the verdict on their heights, one sentence each."""
-    setting = curve.key.rpartition(".")[2].replace("_", " ")
+    setting = setting_name(curve.key)
     heights = []
     for one in curve.curves:
         places = listed([f"{value:g}" for value in sorted(set(one.best))])

@@ -37,10 +37,10 @@ def doses(response: DoseResponse) -> list[str]:
     key = response.key
     baseline = response.baseline
     about = f" {response.about.text}" if response.about else ""
-    lines = [f"{arm.arm}: {_half(arm, key)}" for arm in response.arms]
+    lines = [f"{name}: {_half(arm, key)}" for name, arm in response.arms.items()]
     lines += [_ratio(arm, baseline, ratio, key, about) for arm, ratio in response.ratios.items()]
-    if response.added:
-        lines.append(f"Not counted, added after the first step: {', '.join(response.added)}")
+    if response.not_counted:
+        lines.append(f"Not counted, added after the first step: {', '.join(response.not_counted)}")
     return lines
 
 
@@ -69,7 +69,7 @@ def bounds(test: PairedT, digits: int = 3) -> str:
 
 
 def _half(arm: ArmResponse, key: str) -> str:
-    half = arm.half
+    half = arm.half_collapse
     if half is None:
         return "fewer than two values have finished runs that are long enough to be judged"
     collapsed = sum(point.collapsed for point in arm.points)

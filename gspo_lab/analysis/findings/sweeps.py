@@ -12,7 +12,7 @@ does not shrink.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,34 +196,24 @@ def limits_of(of: PairedT) -> JsonObject:
     }
 
 
-FIT = ("estimate", "low", "high", "resolved", "reason")
-"""Of a fit or a ratio, for plain data."""
-
-
 @dataclass(frozen=True)
 class DosePoint:
-    """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed;
-    all final scores.
+    """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed,
+    and the mean of all final scores; None where no run has one.
     """
 
     dose: float
     runs: int
     collapsed: int
-    scores: tuple[float, ...]
-
-    @property
-    def score(self) -> OptionalFloat:
-        """The mean final score of the runs with this dose; None where none has one."""
-        return average(self.scores)
+    score: OptionalFloat
 
 
 @dataclass(frozen=True)
 class ArmResponse:
-    """One arm over all doses; `half` is None while no finished run can be judged."""
+    """One arm over all doses; `half_collapse` is None while no finished run can be judged."""
 
-    arm: str
     points: tuple[DosePoint, ...]
-    half: DoseLimits | None
+    half_collapse: DoseLimits | None
 
 
 @dataclass(frozen=True)
@@ -231,35 +221,16 @@ class DoseResponse:
     """All arms of a sweep over `key`, and the ratio of each arm's 50 % collapse point to the
     baseline's.
 
-    `about` names the starting models where seeds share them. `added` arms came after the first
-    step.
+    `about` names the starting models where seeds share them. Arms that came after the first step
+    are `not_counted`.
     """
 
     key: str
     baseline: str
-    arms: tuple[ArmResponse, ...]
+    arms: dict[str, ArmResponse]
     ratios: dict[str, DoseLimits]
     about: Reason | None = None
-    added: tuple[str, ...] = ()
-
-    def to_json(self) -> JsonObject:
-        """Plain data, as the report's JSON has it."""
-        return {
-            "key": self.key,
-            "baseline": self.baseline,
-            "arms": {
-                arm.arm: {
-                    "points": [
-                        _fields(point, ("dose", "runs", "collapsed", "score"))
-                        for point in arm.points
-                    ],
-                    "half_collapse": None if arm.half is None else _fields(arm.half, FIT),
-                }
-                for arm in self.arms
-            },
-            "ratios": {arm: _fields(ratio, (*FIT, "p")) for arm, ratio in self.ratios.items()},
-            "not_counted": list(self.added),
-        }
+    not_counted: tuple[str, ...] = ()
 
 
 @once
@@ -291,7 +262,7 @@ def dose_response(source: Source) -> DoseResponse | None:
         ):
             runs[arm.of].append((arm.dose, run))
     doses = sorted({arm.dose for arm in counted if arm.dose is not None})
-    arms = tuple(_response(name, doses, runs[name]) for name in names)
+    arms = {name: _response(doses, runs[name]) for name in names}
     judged = {name: columns for name in names if (columns := _columns(runs[name]))[0]}
     base = judged.pop(baseline, None)
     ratios = {} if base is None else dose_ratios(base, judged, declared.verdict.alpha)
@@ -300,18 +271,15 @@ def dose_response(source: Source) -> DoseResponse | None:
     )
 
 
-def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
+def _response(doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
     points = []
     for dose in doses:
         ended = [run for run_dose, run in runs if run_dose == dose]
-        scores = tuple(run.final for run in ended if run.final is not None)
-        points.append(
-            DosePoint(
-                dose, sum(run.judged for run in ended), sum(run.collapsed for run in ended), scores
-            )
-        )
+        judged_runs = sum(run.judged for run in ended)
+        fallen = sum(run.collapsed for run in ended)
+        points.append(DosePoint(dose, judged_runs, fallen, average(run.final for run in ended)))
     judged, collapsed, _ = _columns(runs)
-    return ArmResponse(name, tuple(points), half_collapse(judged, collapsed) if judged else None)
+    return ArmResponse(tuple(points), half_collapse(judged, collapsed) if judged else None)
 
 
 def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int], list[int]]:
@@ -326,7 +294,3 @@ def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[in
         [int(run.collapsed) for _, run in judged],
         [run.seed for _, run in judged],
     )
-
-
-def _fields(of: object, names: Sequence[str]) -> JsonObject:
-    return {name: getattr(of, name) for name in names}

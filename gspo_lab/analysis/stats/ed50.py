@@ -154,7 +154,7 @@ def dose_ratio(
         shifts = seed_shifts((x_a, y_a, seeds[0]), (x_b, y_b, seeds[1]), 1 - level)
         if shifts.low is None or shifts.high is None or shifts.p is None:
             reason = (
-                f"an interval over starting models needs {LEAST_SEEDS} seeds with every dose, not"
+                f"an interval over starting models needs {LEAST_SEEDS} seeds with every value, not"
                 f" {shifts.n}"
             )
             return DoseLimits(_at(shift) if shift is not None else None, None, None, slope, reason)
@@ -239,17 +239,15 @@ def _at(decades: float, centre: float = 0.0) -> OptionalFloat:
 
 def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
     """log10(dose) and 0/1 of every run."""
-    doses = finite(dose, "dose")
+    doses = finite(dose, "swept value")
     outcome = finite(collapsed, "collapsed")
-    same_length(doses, outcome, "doses and collapses")
+    same_length(doses, outcome, "swept values and collapses")
     if (doses <= 0).any():
-        raise LabError(f"dose {float(doses.min())}: doses are above 0, for their logarithm is used")
+        raise LabError(f"swept value {float(doses.min())}: it must be above 0, for its logarithm")
     if not np.isin(outcome, (0, 1)).all():
         raise LabError("collapsed: give 1 for a run that collapsed and 0 for one that did not")
     if len(np.unique(doses)) < 2:
-        raise LabError(
-            "a dose at which half collapse needs runs at two doses or more; vary the dose"
-        )
+        raise LabError("a value at which half collapse needs runs at two values or more; vary it")
     return np.log10(doses), outcome
 
 
@@ -306,12 +304,12 @@ def _what_lacks(
     smallest = float(10 ** x_N.min())
     largest = float(10 ** x_N.max())
     if not y_N.any():
-        return f"no run collapsed up to dose {largest:.3g}", Needed(None, largest)
+        return f"no run collapsed up to {largest:.3g}", Needed(None, largest)
     if y_N.all():
-        return f"every run collapsed from dose {smallest:.3g} on", Needed(smallest, None)
+        return f"every run collapsed from {smallest:.3g} on", Needed(smallest, None)
     return (
         (
-            f"between doses {smallest:.3g} and {largest:.3g} collapse does not follow the dose"
+            f"between {smallest:.3g} and {largest:.3g} collapse does not follow the value"
             " clearly enough"
         ),
         Needed(smallest, largest),

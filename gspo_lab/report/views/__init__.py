@@ -19,7 +19,6 @@ from gspo_lab.report.views.provenance import (
     settings_view,
     tuning_view,
 )
-from gspo_lab.report.views.rate import rate_view
 from gspo_lab.report.views.replications import replications_view
 from gspo_lab.report.views.scores import pairs_view, scores_view
 from gspo_lab.report.views.stability import collapse_view, lengths_view, stability_view
@@ -30,7 +29,6 @@ from gspo_lab.report.views.view import ViewWriter
 SECTIONS: Mapping[str, tuple[ViewWriter, ...]] = {
     "": (
         answer_view,
-        rate_view,
         stability_view,
         lengths_view,
         curves_view,

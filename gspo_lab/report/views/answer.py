@@ -11,23 +11,27 @@ from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.rate_curve import RateCurve, rate_curve
 from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
+from gspo_lab.analysis.findings.sweeps import DoseResponse
 from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, read
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations, listed
+from gspo_lab.report.chart import Chart
 from gspo_lab.report.formats import format_number
-from gspo_lab.report.views.arms import ArmNumbers, ArmsTable, arm_numbers, arm_tables
+from gspo_lab.report.views.arms import ArmNumbers, ArmRow, ArmsTable, arm_numbers, arm_tables
 from gspo_lab.report.views.grounds import badge_text, models, progress_of
+from gspo_lab.report.views.rate import rate_chart
 from gspo_lab.report.views.replications import became, linked
 from gspo_lab.report.views.replications import lines as replication_lines
 from gspo_lab.report.views.verdicts import head, numbers, summary
-from gspo_lab.report.views.view import PageOnly, View
+from gspo_lab.report.views.view import PageOnly, View, by_id
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,12 @@ class AnswerView(View):
     """By state how many."""
     grader_errors: dict[str, float]
     executions: dict[str, str]
-    stability: dict[str, Any] | None
+    stability: DoseResponse | None
     """Of a sweep: its responses."""
+    curve: RateCurve | None
+    """Of `[verdict] over`: each arm's score against the swept setting."""
+    figures: dict[str, Chart]
+    """Of `[verdict] over`: these curves."""
     verdicts: dict[str, dict[str, Any]]
     comparisons: dict[str, dict[str, Any]]
     steadiness: dict[str, dict[str, Any]]
@@ -85,6 +93,11 @@ class AnswerView(View):
             "clipped_gradient": CLIP_GRADIENT.key,
         }
     )
+
+    @property
+    def rows_of_sweep(self) -> list[ArmRow]:
+        """The rows of a sweep's table; empty for other studies."""
+        return self.tables[0].rows if self.tables and self.tables[0].of_sweep else []
 
     @property
     def summary(self) -> tuple[str, str, str]:
@@ -135,7 +148,9 @@ def answer_view(study: Source) -> AnswerView:
         runs=dict(Counter(run.state for run in runs_of(study))),
         grader_errors=grader_errors(study),
         executions={execution.name: execution.relation for execution in executions.executions},
-        stability=None if decided.doses is None else decided.doses.to_json(),
+        stability=decided.doses,
+        curve=rate_curve(study),
+        figures=by_id(rate_chart(rate_curve(study))),
         verdicts={verdict.subject: head(verdict) for verdict in verdicts},
         comparisons=comparisons,
         steadiness={arm: summary(verdict) for arm, verdict in steadiness.items()},

@@ -15,14 +15,23 @@ from gspo_lab.analysis.readings import Source, average, summarise
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
-from gspo_lab.analysis.stats import Verdict
+from gspo_lab.analysis.stats import Verdict, paired_t
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import level
 from gspo_lab.report.formats import NONE, NOT_MEASURED, NOT_RECORDED, format_number, percent
-from gspo_lab.report.views.drawing import Drawing, half_width
+from gspo_lab.report.views.drawing import Drawing, drawing, half_width
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.study.contrast import formula, sides
 
+COLUMNS = (
+    "arm",
+    "score: start, best, final",
+    "difference",
+    "unstable",
+    "clipped: tokens, gradient",
+    "time, memory",
+    "verdict",
+)
 CLIPPED = (
     "Clipped: the share of the tokens, then of the gradient, that the clip takes on mini-batches"
     " ≥ 1. A token that is nearly certain has almost no gradient, so the two may differ much."
@@ -115,11 +124,8 @@ class ArmRow:
     difference: Drawing | None = None
     word: str = ""
     tone: str = ""
-
-    @property
-    def baseline(self) -> bool:
-        """Whether all others are compared with it."""
-        return not self.word
+    baseline: bool = False
+    """Whether others are compared with it."""
 
     @property
     def cells(self) -> list[str]:
@@ -141,25 +147,64 @@ class ArmRow:
 
 @dataclass(frozen=True)
 class ArmsTable:
-    """The arms against one baseline."""
+    """The arms against one baseline; of a sweep every value, without time and verdict."""
 
     baseline: str
     declared: bool
     caption: str
     rows: list[ArmRow]
+    of_sweep: bool = False
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The titles of its columns."""
+        return COLUMNS[:5] if self.of_sweep else COLUMNS
 
 
 def arm_tables(study: Source, answer: StudyAnswer) -> list[ArmsTable]:
     """One table per baseline, the declared one first; empty where no score decides. What is
     withheld is red only where the answer is."""
     if not decision(study).verdicts:
-        return []
+        swept = study.declaration.sweep is not None and study.declaration.primary is not None
+        return [_swept(study)] if swept else []
     declared = study.declaration.baseline
     tables = [_declared(study, answer)]
     for arm in study.arms:
         if arm != declared:
             tables.append(_rebased(study, arm, answer))
     return tables
+
+
+def _swept(study: Source) -> ArmsTable:
+    """Of a sweep every arm at every value, beside the baseline at the same value."""
+    declared = study.declaration
+    baseline = declared.verdict.baseline or declared.families[0]
+    of_baseline = {arm.dose: name for name, arm in declared.arms.items() if arm.of == baseline}
+    ended = outcomes(study, declared.primary)
+    final = {(run.arm, run.seed): run.final for run in ended if decision(study).runs.has(run)}
+    tests = {}
+    for name, arm in declared.arms.items():
+        apart = []
+        for seed in decision(study).seeds:
+            score = final.get((name, seed))
+            other = final.get((of_baseline.get(arm.dose, ""), seed))
+            if score is not None and other is not None:
+                apart.append(score - other)
+        if arm.of != baseline:
+            tests[name] = paired_t(apart)
+    reach = half_width(tests.values())
+    rows = []
+    for name, numbers in arm_numbers(study).items():
+        drawn = None
+        if name in tests:
+            drawn = drawing(tests[name], name, reach, declared.verdict.margin)
+        rows.append(ArmRow(name, "", numbers, drawn, baseline=drawn is None))
+    caption = (
+        f"{CLIPPED} Difference of final scores to {baseline} at the same value: {level(0.05)}"
+        f" intervals, each by itself, without a verdict. Shaded: the margin"
+        f" ±{declared.verdict.margin:.3g}. Numbers of an arm: {decision(study).runs.label()}."
+    )
+    return ArmsTable(baseline, True, caption, rows, of_sweep=True)
 
 
 def _declared(study: Source, answer: StudyAnswer) -> ArmsTable:
@@ -229,7 +274,7 @@ def _rows(
             ends += verdict.interval or ()
     reach = half_width(tests, margin, *ends)
     arms = arm_numbers(study)
-    rows = [ArmRow(baseline, "", arms[baseline])]
+    rows = [ArmRow(baseline, "", arms[baseline], baseline=True)]
     for verdict in verdicts:
         opponent = verdict.baseline or ""
         if opponent == baseline and verdict.question != "contrast":

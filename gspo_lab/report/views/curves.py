@@ -283,7 +283,7 @@ def stable_chart(study: Source) -> Chart | None:
         groups = {"all arms": (unstable, judged_runs)}
     finding = unstable_counts(groups)
     label = decision(study).runs.label()
-    if any(counts[arm][0] for arm in counts) and not _dated(judged):
+    if not _dated(judged):
         return _stable_at_the_end(counts, finding, STABLE_AT_THE_END.format(runs=label))
     series = []
     for arm, dates in departures.items():

@@ -3,19 +3,17 @@ length.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.findings.sweep_sentences import bounds, decided_sentences
 from gspo_lab.analysis.findings.sweeps import (
     PUBLISHED,
     QUANTITIES,
-    DosePoint,
     DoseResponse,
     LengthMeasurement,
     Lengths,
@@ -237,64 +235,42 @@ def _flags(track: Track) -> list[str]:
 
 @dataclass(frozen=True)
 class StabilityView(View):
-    """A sweep: which values collapsed, each arm's fitted half, and every value's score."""
+    """A sweep: which values collapsed, and each arm's fitted half."""
 
     id = "stability"
     title = "Stability margin"
     lines: list[str]
-    response: Inlined[JsonObject]
+    response: Inlined[DoseResponse]
     figures: dict[str, Chart]
-    points: PageOnly[list[tuple[str, str, str, OptionalFloat]]]
-    """Arm, value, collapsed runs, final score."""
 
 
 def stability_view(study: Source) -> StabilityView | None:
-    """None for a study that sweeps nothing.
+    """None for a study that sweeps nothing, and where scores answer and no run collapsed.
 
-    What it says is the answer: no half collapse where runs are not matched.
+    No half collapse stands where runs are not matched.
     """
     doses = dose_response(study)
     if doses is None:
         return None
-    points = []
-    for arm in doses.arms:
-        for point in arm.points:
-            collapsed = f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED
-            points.append((arm.arm, f"{point.dose:g}", collapsed, point.score))
-    charts = by_id(
-        _dose_chart(
-            doses,
-            _collapsed_share,
-            id="m-collapsed-by-dose",
-            title="Collapsed runs by swept value",
-            y_title="share of runs",
-            share=True,
-            reading="collapsed",
-        ),
-        _dose_chart(
-            doses,
-            lambda point: point.score,
-            id="m-score-by-dose",
-            title="Final score by swept value",
-            y_title="score",
-            reading="score.final",
-        ),
-    )
-    return StabilityView(decided_sentences(decision(study)), doses.to_json(), charts, points)
-
-
-def _collapsed_share(point: DosePoint) -> OptionalFloat:
-    return point.collapsed / point.runs if point.runs else None
-
-
-def _dose_chart(
-    doses: DoseResponse, value: Callable[[DosePoint], OptionalFloat], **look: Any
-) -> Chart:
+    if study.declaration.verdict.over is not None and not count_unstable_runs(study).collapsed:
+        return None
     series = []
-    for arm in doses.arms:
+    for name, arm in doses.arms.items():
         x = tuple(f"{point.dose:g}" for point in arm.points)
-        series.append(Series(arm.arm, x, tuple(map(value, arm.points))))
-    return Chart(x_title=doses.key, series=tuple(series), kind="dots", from_zero=True, **look)
+        shares = [point.collapsed / point.runs if point.runs else None for point in arm.points]
+        series.append(Series(name, x, tuple(shares)))
+    chart = Chart(
+        "m-collapsed-by-value",
+        "Collapsed runs by swept value",
+        doses.key,
+        "share of runs",
+        tuple(series),
+        kind="dots",
+        from_zero=True,
+        share=True,
+        reading="collapsed",
+    )
+    return StabilityView(decided_sentences(decision(study)), doses, by_id(chart))
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def _add_declared(study: Study, stored: Declaration, begun: set[str], moment: st
     if study.sweep is not None and sweep is not None:
         doses = tuple(sorted({*sweep.doses, *study.sweep.doses}))
         if doses_added := [f"{dose:g}" for dose in doses if dose not in sweep.doses]:
-            edits.append(f"doses of {sweep.key} added: {', '.join(doses_added)}")
+            edits.append(f"values of {sweep.key} added: {', '.join(doses_added)}")
         sweep = replace(sweep, doses=doses)
     edits += _edited_texts(study, stored)
     # The commands that let the study grow, in order; none if the first is unknown.

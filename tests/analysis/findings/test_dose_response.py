@@ -110,14 +110,14 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     with Evidence.open(lab(tmp_path)) as evidence:
         found = dose_response(Source(evidence, "margin"))
         report = render([Source(evidence, "margin")])
-    grpo, gspo = found.arms
+    grpo, gspo = found.arms.values()
     assert [(p.dose, p.runs, p.collapsed) for p in grpo.points] == [
         (dose, 4, fell) for dose, fell in ((1e-4, 0), (3e-4, 4), (1e-3, 4), (3e-3, 4))
     ]
     assert [(p.collapsed, p.score) for p in gspo.points] == [(0, 1.0), (0, 1.0), (0, 1.0), (4, 0.0)]
-    assert grpo.half.resolved
-    assert 1e-4 < grpo.half.estimate < 3e-4
-    assert grpo.half.low < grpo.half.estimate < grpo.half.high
+    assert grpo.half_collapse.resolved
+    assert 1e-4 < grpo.half_collapse.estimate < 3e-4
+    assert grpo.half_collapse.low < grpo.half_collapse.estimate < grpo.half_collapse.high
     ratio = found.ratios["gspo"]
     assert ratio.estimate == pytest.approx(10, rel=0.3)
     assert "50 % collapse point at update.learning_rate" in doses(found)[0]
@@ -133,11 +133,10 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
     added_later(database.parent, "margin", 2, 3)
     with source(database, "margin") as found:
         assert not study_certificate(found).ok
-        counts = ([(p.collapsed, p.runs) for p in arm.points] for arm in dose_response(found).arms)
+        by_arm = dose_response(found).arms.values()
+        counts = ([(p.collapsed, p.runs) for p in arm.points] for arm in by_arm)
         assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [(6, 8), (2, 8)]
-        assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [
-            2
-        ] * 8
+        assert {point.runs for arm in by_arm for point in arm.points} == {2}
         told = decision(found)
         said = answer(found)
         report = render([found])
@@ -161,18 +160,20 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
         content["superseded"] = [original]
 
     found = judged(edited(lab(tmp_path), add))
-    assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
-    assert sum(point.runs for point in found.arms[0].points) == 12
+    assert [[point.dose for point in arm.points] for arm in found.arms.values()] == [
+        [1e-4, 1e-3, 3e-3]
+    ] * 2
+    assert sum(point.runs for point in found.arms["grpo"].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
 
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     """As in a study.json that an earlier version let grow without its list of doses."""
     found = judged(edited(lab(tmp_path), lambda study: study["sweep"].update(doses=[1e-4, 3e-4])))
-    assert [[point.dose for point in arm.points] for arm in found.arms] == [
+    assert [[point.dose for point in arm.points] for arm in found.arms.values()] == [
         [1e-4, 3e-4, 1e-3, 3e-3]
     ] * 2
-    assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
+    assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms.values())
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_sweep_whose_runs_cannot_be_judged_has_a_report_and_no_half_collapse(
     ) as evidence:
         found = dose_response(Source(evidence, "margin"))
         assert render([Source(evidence, "margin")]).html
-    assert [(point.runs, point.score) for arm in found.arms for point in arm.points] == [
+    assert [(point.runs, point.score) for arm in found.arms.values() for point in arm.points] == [
         *[(0, 1.0)] * 3,
         highest,
     ] * 2
@@ -197,7 +198,7 @@ def test_a_sweep_whose_runs_cannot_be_judged_has_a_report_and_no_half_collapse(
         doses(found)[0]
         == "grpo: fewer than two values have finished runs that are long enough to be judged"
     )
-    assert [arm.half for arm in found.arms] == [None, None]
+    assert [arm.half_collapse for arm in found.arms.values()] == [None, None]
     assert found.ratios == {}
 
 
@@ -226,7 +227,11 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
     found = judged(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}))
-    assert all(not one.half.resolved for one in found.arms if one.half is not None)
+    assert all(
+        not one.half_collapse.resolved
+        for one in found.arms.values()
+        if one.half_collapse is not None
+    )
     assert "0 of 16 runs collapsed" in doses(found)[0]
     assert "values above" in doses(found)[0]
     assert not found.ratios["gspo"].resolved

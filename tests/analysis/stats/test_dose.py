@@ -72,13 +72,13 @@ def test_interval_against_a_brute_force_profile(collapsed: np.ndarray) -> None:
     [
         # Six runs stood at 3e-3 and above: 2^-6 < .025. Three at 1e-2 alone say nothing: 2^-3 =
         # .125.
-        ([0] * 15, 3e-3, None, "no run collapsed up to dose 0.01", (None, 1e-2)),
-        ([1] * 15, None, 3e-4, "every run collapsed from dose 0.0001 on", (1e-4, None)),
+        ([0] * 15, 3e-3, None, "no run collapsed up to 0.01", (None, 1e-2)),
+        ([1] * 15, None, 3e-4, "every run collapsed from 0.0001 on", (1e-4, None)),
         (
             [0, 1, 0] * 5,
             None,
             None,
-            "between doses 0.0001 and 0.01 collapse does not follow",
+            "between 0.0001 and 0.01 collapse does not follow",
             (1e-4, 1e-2),
         ),
     ],
@@ -140,7 +140,7 @@ def test_an_arm_that_never_collapsed_leaves_the_ratio_open_above() -> None:
     found = dose_ratio(DOSES, SEPARATED, DOSES, np.zeros(15))
     assert (found.estimate, found.high, found.resolved) == (None, None, False)
     assert found.low > 1
-    assert found.reason == "second arm: no run collapsed up to dose 0.01"
+    assert found.reason == "second arm: no run collapsed up to 0.01"
     silent = dose_ratio(DOSES, np.zeros(15), DOSES, np.zeros(15))
     assert (silent.low, silent.high) == (None, None)
 
@@ -150,7 +150,7 @@ def test_an_arm_that_never_collapsed_leaves_the_ratio_open_above() -> None:
     [
         ([0.0, 1.0], [0, 1], "above 0"),
         ([1.0, 2.0], [0, 2], "0 for one"),
-        ([1.0, 1.0], [0, 1], "two doses"),
+        ([1.0, 1.0], [0, 1], "two values"),
     ],
 )
 def test_bad_data_is_refused(dose: list[float], collapsed: list[float], said: str) -> None:
@@ -211,7 +211,7 @@ def test_an_interval_over_starting_models_is_never_narrower_than_that_of_indepen
     assert clustered.p == pytest.approx(0.182, abs=1e-3)
     assert clustered.low < 1 < clustered.high
     few = dose_ratio(*a[:2], *b[:2], seeds=([0] * 16, [0] * 16))
-    assert few.reason == "an interval over starting models needs 3 seeds with every dose, not 1"
+    assert few.reason == "an interval over starting models needs 3 seeds with every value, not 1"
 
 
 def test_ratios_share_alpha_by_holm() -> None:

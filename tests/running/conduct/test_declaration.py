@@ -118,7 +118,7 @@ CLAIMS = [f'[[claim]]\nname = "{name}"\n' for name in ("C14-more-efficient", "C0
             {
                 SWEEP.replace("1e-4", "3e-4"): [
                     "arms added: a@0.0003, b@0.0003",
-                    f"doses of {RATE} added: 0.0003",
+                    f"values of {RATE} added: 0.0003",
                 ]
             },
             {"sweep": {"key": RATE, "doses": [1e-4, 3e-4, 1e-3]}},  # none is lost
