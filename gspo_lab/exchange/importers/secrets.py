@@ -22,7 +22,7 @@ def word_set(text: str) -> frozenset[str]:
 SECRET_WORDS = word_set(
     "secret secrets password passwords passwd passphrase pwd credential credentials cred"
     " creds bearer cookie cookies apikey apikeys authorization authentication auth oauth dsn"
-    " webhook webhooks jwt netrc kubeconfig"
+    " webhook webhooks jwt netrc kubeconfig pgpass otp totp mnemonic"
 )
 KEY_OWNERS = word_set(
     "api access private secret account auth encryption ssh license deploy service aws gcp azure"
@@ -38,16 +38,20 @@ TEXT_TOKENS = word_set(
 PERSONAL_WORDS = word_set(
     "env envs environ environment environments envvars command commands cmd cmdline argv cli"
     " entrypoint user users username login email emails mail home homedir phone author owner"
-    " whoami"
+    " whoami hostname entity uid gid pythonpath"
 )
 SECRET_VALUE = re.compile(
     r"(?:^|[\s=:'\"/,])(?:sk-|sk_live_|rk_live_|pk_live_|hf_|gh[opsur]_|github_pat_|glpat-|xox[a-z]-"
     r"|AKIA|ASIA|AIza|eyJ[\w-]{6,}\.|wandb_v\d|dckr_pat_|npm_|pypi-|ya29\.|nvapi-|gsk_|r8_|SG\.)"
     r"[\w.-]{6,}"
-    r"|-----BEGIN |://[^/\s@]*@|[\w.+-]+@[\w-]+\.\w|Bearer\s+\S"
-    r"|(?:^|\s)--?\w[\w-]*[ =]|(?i:(?:password|passwd|secret|token|api[_-]?key)\s*[=:]\s*\S)"
+    r"|-----BEGIN |://[^/\s@]*@|[\w.+-]+@[\w-]+\.\w|Bearer\s+\S|Basic\s+\S*[a-z][A-Z\d=]"
+    r"|://hooks\.|/webhooks?/|^/(?:home|Users)/[^/]+/?$"
+    r"|(?:^|\s)--?\w[\w-]*[ =]|(?i:(?:password|passwd|pwd|secret|token|signature|\bsig"
+    r"|(?:api|access|account|private|shared)[_-]?\w*key\w*)['\"]?\s*[=:]\s*\S)"
 )
-"""Keys of well-known services, addresses with a password, mail, command lines, `password=...`."""
+"""Keys of well-known services, addresses with a password, mail, home folders, command lines,
+`password=...`.
+"""
 RANDOM_RUN = re.compile(r"[A-Za-z0-9]{20,}|[A-Fa-f0-9]{32,}")
 AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])")
 MOST_ENTRIES = 100_000

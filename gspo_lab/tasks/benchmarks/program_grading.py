@@ -319,8 +319,9 @@ def _check(
     """Have the checker judge an output for each test, until `go_on` says no."""
     inputs = []
     for case, output in zip(cases, outputs, strict=True):
-        sizes = " ".join(str(len(text)) for text in (case.input, case.output, output))
-        inputs.append(b"%s\n%s%s%s" % (sizes.encode(), case.input, case.output, output))
+        texts = (case.input, case.output, output)
+        sizes = " ".join(str(len(text)) for text in texts)
+        inputs.append(b"".join((f"{sizes}\n".encode(), *texts)))
     opened.run(
         Program(_CALL.format(source=checker)), inputs, LIMITS, go_on=go_on, keep_output=False
     )

@@ -327,12 +327,13 @@ class IsolatedProcess:
 
         `kills` is how many processes the kernel had ended for want of memory when the test began.
         """
-        stdout, stderr, *result = map(bytes, reading.content.values())
+        written = max(map(len, list(reading.content.values())[:2]))
+        stdout, stderr, *result = reading.taken()
         if report is None:
             # The kernel may have ended a process for want of memory; it may also not say.
             by_itself = (kills is None or oom_kills() != kills) and self.exhausts(self.held)
             lost: Ending = "memory" if by_itself else "killed"
-            outcome = ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall)
+            outcome = ExecutionResult(lost, None, stdout, stderr, 0.0, wall)
             return TestOutcome(outcome, retry="alone", clean=False)
         if "failed" in report:
             raise SandboxFailed(f"a test could not be isolated: {report['failed']}")
@@ -349,8 +350,7 @@ class IsolatedProcess:
             ending = "memory"
         elif spent or late:
             ending = "time"
-            full_pipes = max(len(stdout), len(stderr)) // PIPE
-            waited = full_pipes * FULL_PIPE_SECONDS > self.limits.seconds / 10
+            waited = written // PIPE * FULL_PIPE_SECONDS > self.limits.seconds / 10
             if not spent and (waited or not report["asleep"]):
                 retry = "quiet"
         elif status == 0:
@@ -375,7 +375,7 @@ class IsolatedProcess:
             ending,
             status if cause == "exit" else None,
             stdout,
-            stderr[-STDERR:],
+            stderr,
             cpu,
             wall,
             returned[1:] if returned else None,
@@ -429,6 +429,16 @@ class PipeReader:
     too_much: bool = False
     total: int = 0
     """The bytes that were read, with those beyond `most`."""
+
+    def taken(self) -> list[bytes]:
+        """Stdout, the end of stderr and the result, each let go once it is copied: a test may have
+        written `most` bytes to each.
+        """
+        texts = []
+        for index, content in enumerate(self.content.values()):
+            texts.append(bytes(content[-STDERR:] if index == 1 else content))
+            content.clear()
+        return texts
 
     def drain(self, end: int) -> bool:
         """Takes what the pipe holds now; False when every writer has closed it."""

@@ -125,6 +125,8 @@ def test_no_secret_is_stored(tmp_path: Path, write: Callable[[Path], tuple[objec
         ("mask_token_id", 5),
         ("lr_scheduler_type", "constant_with_warmup"),
         ("reward_weights", [0.5, 1.0]),
+        ("question", "Basic arithmetic"),
+        ("sort_key", "key=length"),
     ],
 )
 def test_settings_stay(name: str, value: Any) -> None:
@@ -145,6 +147,13 @@ def test_settings_stay(name: str, value: Any) -> None:
         ("runtime_env.vars.A", "x"),
         ("note", "python train.py --lr 1"),
         ("HOME", "x"),
+        ("storage", "Endpoint=https://x;AccountKey=abc/def=="),
+        ("note", "https://hooks.slack.com/services/T0/B0/X"),
+        ("note", '{"private_key_id": "ab"}'),
+        ("note", "https://x.net/c?sv=2020&sig=abc"),
+        ("note", "Basic dXNlcjpwYXNz"),
+        ("logdir", "/Users/alice"),
+        ("wandb_entity", "alice"),
     ],
 )
 def test_secrets_go(name: str, value: Any) -> None:
