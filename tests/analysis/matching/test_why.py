@@ -47,7 +47,7 @@ def test_the_guide_s_lines_of_python_run(
     guide = (Path(__file__).parents[3] / "docs/explanation/matching.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", guide, re.S)
     monkeypatch.chdir(lab.runs.parent)
-    exec(block.replace("quickstart", "toy"))
+    exec(block.replace("my_study", "toy"))
     out = capsys.readouterr().out
     assert out.startswith("True {}\n")
     assert "where='objective.clip_high'" in out
