@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +20,16 @@ from typing import Any
 
 PROBLEMS = 4
 SECONDS = 10.0
-"""A grader that has not graded a few short answers by then hangs. Counted from its first call."""
+"""Processor time after which a grader hangs that has not graded a few short answers, from its first
+call: on a busy machine the clock says little.
+"""
+ASLEEP = 3
+"""A grader hangs, too, that for so many times as long hardly works."""
 START_SECONDS = 180.0
 """The start of Python and the import of the grader's file: on a busy machine they take long."""
 STARTED = b"started"
+HANGS = 124
+"""The exit code of a process whose grader hangs."""
 
 
 def first_failure(
@@ -34,12 +42,12 @@ def first_failure(
     """How the grader of the task `"file.py:grade"` first fails; None if it does not.
 
     It grades an empty answer, as an untrained model gives, and the reference of the first train
-    problems. It has `seconds` from its first call. The start of Python and the import of its file
-    have `start_seconds` before that. Its output goes to a file, not to a pipe, so that child
-    processes of the grader that live on delay nothing.
+    problems. It has `seconds` of processor time from its first call. The start of Python and the
+    import of its file have `start_seconds` before that. Its output goes to a file, not to a pipe,
+    so that child processes of the grader that live on delay nothing.
     """
     reader, writer = os.pipe()
-    arguments = [name, json.dumps(dict(options)), str(base), str(writer)]
+    arguments = [name, json.dumps(dict(options)), str(base), str(writer), str(seconds)]
     with tempfile.TemporaryFile() as output, os.fdopen(reader, "rb", buffering=0) as started:
         process = subprocess.Popen(
             [sys.executable, "-m", "gspo_lab.tasks.grader_dry_run", *arguments],
@@ -53,13 +61,15 @@ def first_failure(
         try:
             if not select.select([started], [], [], start_seconds)[0]:
                 return f"Python and the grader's file have not started after {start_seconds:g} s"
-            code = process.wait(seconds)
+            code = process.wait(START_SECONDS)
         except subprocess.TimeoutExpired:
-            return f"it has not graded {2 * PROBLEMS} answers after {seconds:g} s"
+            code = HANGS
         finally:
             with suppress(ProcessLookupError):  # the grader and its child processes
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if code == HANGS:
+            return f"it has not graded {2 * PROBLEMS} answers after {seconds:g} s of its own time"
         output.seek(0)
         # After the grader's own output.
         last = output.read().decode(errors="replace").splitlines()[-1:]
@@ -69,7 +79,22 @@ def first_failure(
     return failure
 
 
-def _failure(name: str, options: Mapping[str, Any], base: Path, start: int) -> str | None:
+def _end_if_it_hangs(seconds: float) -> None:
+    """End this process after so much processor time, or if it sleeps for `ASLEEP` times as long."""
+    limit = time.process_time() + seconds
+    used = 0.0
+    awake = time.monotonic()
+    while used < limit and time.monotonic() < awake + ASLEEP * seconds:
+        time.sleep(0.1)
+        if time.process_time() > used + 0.05:
+            used = time.process_time()
+            awake = time.monotonic()
+    os._exit(HANGS)
+
+
+def _failure(
+    name: str, options: Mapping[str, Any], base: Path, start: int, seconds: float
+) -> str | None:
     """How the grader first fails. The descriptor `start` is written to before its first call."""
     from gspo_lab.tasks import ReplyError, Turn, build_task, grade_answer
 
@@ -77,6 +102,7 @@ def _failure(name: str, options: Mapping[str, Any], base: Path, start: int) -> s
     problems = task.problems("train")[:PROBLEMS]
     os.write(start, STARTED)
     os.close(start)
+    threading.Thread(target=_end_if_it_hangs, args=(seconds,), daemon=True).start()
     for problem in problems:
         for kind, answer in (
             ("an empty answer", ""),
@@ -94,7 +120,9 @@ def _failure(name: str, options: Mapping[str, Any], base: Path, start: int) -> s
 
 
 if __name__ == "__main__":
-    task_name, task_options, folder, descriptor = sys.argv[1:]
+    task_name, task_options, folder, descriptor, limit = sys.argv[1:]
     os.set_inheritable(int(descriptor), False)
-    result = _failure(task_name, json.loads(task_options), Path(folder), int(descriptor))
+    result = _failure(
+        task_name, json.loads(task_options), Path(folder), int(descriptor), float(limit)
+    )
     print(f"\n{json.dumps(result)}", flush=True)

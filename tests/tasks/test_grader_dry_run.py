@@ -17,6 +17,8 @@ import os
 import subprocess
 import time
 
+LOADED = []
+
 
 def index(problem, answer):
     return answer.split()[0] == problem.reference
@@ -33,6 +35,18 @@ def ends(problem, answer):
 def hangs(problem, answer):
     starts(problem, answer)
     time.sleep(600)
+
+
+def computes(problem, answer):
+    while True:
+        pass
+
+
+def loads(problem, answer):
+    if not LOADED:
+        time.sleep(2.5)
+        LOADED.append(problem)
+    return 1.0
 
 
 def starts(problem, answer):
@@ -54,10 +68,12 @@ def base(tmp_path: Path) -> Path:
     ("grader", "seconds", "expected"),
     [
         ("starts", 60, None),  # its child keeps the output open, and delays nothing
-        ("index", 60, "an empty answer: IndexError: list index out of range (g.py:7)"),
-        ("judge", 60, "the reference as answer: ZeroDivisionError: division by zero (g.py:11)"),
+        ("index", 60, "an empty answer: IndexError: list index out of range (g.py:9)"),
+        ("judge", 60, "the reference as answer: ZeroDivisionError: division by zero (g.py:13)"),
         ("ends", 60, "it ended its process with exit code 7"),
-        ("hangs", 1.5, "it has not graded 8 answers after 1.5 s"),
+        ("hangs", 1.5, "it has not graded 8 answers after 1.5 s of its own time"),
+        ("computes", 1.5, "it has not graded 8 answers after 1.5 s of its own time"),
+        ("loads", 1.5, None),  # by the clock it needs more, for a model or on a busy machine
     ],
 )
 def test_it_says_on_what_a_grader_fails(

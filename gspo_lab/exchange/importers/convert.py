@@ -208,7 +208,7 @@ class Conversion:
             yield from self._row(step, step - first_step, self._sort(step, values))
         notes = self.log.notes
         for name, nonfinite_at in self._nonfinite.items():
-            notes.append(f"{name} is NaN or infinite, first at step {nonfinite_at}")
+            notes.append(f"{name} is not finite, first at step {nonfinite_at}")
         for name, (text, count) in self.rounded.items():
             below = f"{text.lstrip('-')[1:]}5"
             notes.append(
