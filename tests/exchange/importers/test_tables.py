@@ -176,7 +176,7 @@ def test_what_is_not_finite_is_noted_once_a_metric(tmp_path: Path) -> None:
     for name, source in (("wide.csv", "csv"), ("long.jsonl", "jsonl")):
         options = ("--study", source, "--arm", "a", "--seed", 0, "--map", "reward=r")
         said = bring(tmp_path, source, tmp_path / name, *options)
-        assert [line for line in said.out.splitlines() if "NaN" in line] == [
+        assert [line for line in said.out.splitlines() if "finite" in line] == [
             f"note: r is not finite, first at step 2 [{source}/a/s0]"
         ], said
         rewards = [reward for _, reward in frame(tmp_path, source, "steps", "reward_mean")]
