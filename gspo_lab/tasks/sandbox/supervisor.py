@@ -37,7 +37,6 @@ import sys
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.sandbox.candidate import prelude, run, share_memory_by_files
 
 RESULT = 3
@@ -247,7 +246,7 @@ def sockets() -> int:
 class Supervisor:
     """What is made once, before the first test."""
 
-    def __init__(self, orders: JsonObject) -> None:
+    def __init__(self, orders: dict[str, Any]) -> None:
         self.orders = orders
         prelude()
         if orders["numpy"]:
@@ -320,7 +319,7 @@ class Supervisor:
                 {**report, "memory": self.most, "clean": self.scratch() == self.unspoilt}
             )
 
-    def send_report(self, report: JsonObject) -> None:
+    def send_report(self, report: dict[str, Any]) -> None:
         """Send a report outside."""
         self.control.send(json.dumps(report).encode())
 

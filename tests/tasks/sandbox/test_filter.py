@@ -5,12 +5,14 @@ would.
 import ctypes
 import ctypes.util
 import errno
+import re
 import struct
 
 import pytest
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.sandbox import seccomp_filter as calls
+from gspo_lab.tasks.sandbox.isolated_process import modules
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
@@ -109,6 +111,13 @@ def test_arguments_decide_where_they_must() -> None:
     assert {decide(code, *call) for call in REFUSED} == {refused()}
     changed = {decide(code, SIGACTION, 17, action) for action in (0x7000, 1 << 40)}
     assert changed == {refused(0)}, "SIGCHLD's action may be changed to no effect"
+
+
+def test_what_is_sent_into_a_sandbox_needs_nothing_else_of_ours() -> None:
+    """The package is not inside. No test of a sandbox would fail: all skip where none can start."""
+    sent = modules(compiled=False)
+    needed = re.findall(r"^(?:from|import) (gspo_lab\S*)", "\n".join(sent[1::2]), re.MULTILINE)
+    assert set(needed) <= set(sent[::2])
 
 
 def test_the_numbers_are_libseccomp_s() -> None:
