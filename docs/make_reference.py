@@ -50,7 +50,7 @@ METRICS_INTRODUCTION = """\
 # What is recorded
 
 Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of
-records. Each is a table of `runs/lab.db`, each field a column, REAL if no other type is stated. NULL means *not
+records. Each is a table of `runs/lab.db`, each field a column, a number if not TEXT or JSON. NULL means *not
 measured*; it is never 0. A mean over several rows weighs each by `X` where a column is "by `X`" or a "share of `X`";
 else rows count alike. `*` marks columns that measure time or the machine: two runs with the same seed and settings on
 one machine differ in these only.
@@ -59,12 +59,10 @@ one machine differ in these only.
 
 `l_t`, `w_t`, `s` and `A` are those of [objectives](objectives.md#notation).
 
-| symbol | meaning |
-|---|---|
-| `m` | 1 at response tokens, the end-of-sequence token included; 0 at prompt and padding |
-| `r` | the ratio that an arm uses: `w_t`, or `s` at every token of its response |
-| `binds` | (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away; never where A = 0 |
-| `e_y`, `p` | the token's one-hot vector; the policy's probabilities |
+- `m`: 1 at response tokens, the end-of-sequence token included; 0 at prompt and padding
+- `r`: the ratio that an arm uses: `w_t`, or `s` at every token of its response
+- `binds`: (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away
+- `e_y`, `p`: the token's one-hot vector; the policy's probabilities
 
 ## The headline clip fraction
 
@@ -72,30 +70,37 @@ one machine differ in these only.
 Every objective has this denominator, so GRPO and GSPO can be compared. With one ratio per response, all of its tokens
 bind or none. `would_clip_*` apply *both* rules, with the study's reference ranges, to every arm's batches.
 
-`clip_fraction_gradient` is the share of the **gradient** that the clip removes: the sum of r |A| |e_y - p| over clipped
-tokens, divided by that over all. A token that the policy is certain of has almost no gradient. So a rule may clip few
-tokens and much gradient.
+`clip_fraction_gradient` is the share of the **gradient** that the clip removes. A token that the policy is certain of has
+almost no gradient. So a rule may clip few tokens and much gradient.
 
 ## Mini-batches, sums and means
 
-A rollout batch is split into N mini-batches, each a row of `updates`. At the first (`minibatch` = 0) the policy still is
-the old policy. With the trainer's old log-probs (the default) nothing binds there. So with equal token counts a mean over
-all N updates is (N - 1)/N of the mean over the later ones. Published figures may mean either.
-
-Batches of different sizes need weights. For any set of updates the clip fraction is sum of `clipped_tokens` / sum of
-`response_tokens`. Columns named `*_total` are running sums: take their last value.
+On the first of N mini-batches (`minibatch` = 0) nothing binds, with the trainer's old log-probs (the default). So a mean
+over all N updates is about (N - 1)/N of the mean over the later ones. Published figures may mean either. For any set of
+updates the clip fraction is sum of `clipped_tokens` / sum of `response_tokens`. Columns named `*_total` are running sums.
 """
 
 
 def metrics_markdown() -> str:
-    """docs/reference/metrics.md: an introduction and one table per record."""
-    return "\n".join([METRICS_INTRODUCTION, *map(_record_section, RECORDS.values())])
+    """docs/reference/metrics.md: an introduction and one list per record."""
+    table_of_item: dict[str, str] = {}
+    sections = [_record_section(record, table_of_item) for record in RECORDS.values()]
+    return "\n".join([METRICS_INTRODUCTION, *sections])
 
 
-def _record_section(record: type[Record]) -> str:
+def _record_section(record: type[Record], table_of_item: dict[str, str]) -> str:
+    """A record's columns; those that an earlier table also has, by their names and that table."""
     doc = (record.__doc__ or "").split("\n\n")[0]
-    items = [_column_item(column) for column in field_columns(record)]
-    return "\n".join([f"## `{record.table}`", "", " ".join(doc.split()), "", *items]) + "\n"
+    columns = {_column_item(column): column.name for column in field_columns(record)}
+    repeated: dict[str, list[str]] = {}
+    for item, name in columns.items():
+        if item in table_of_item:
+            repeated.setdefault(table_of_item[item], []).append(name)
+    items = [item for item in columns if item not in table_of_item]
+    table_of_item.update(dict.fromkeys(items, record.table))
+    also = [f"As in `{table}`: {_listed(names)}." for table, names in repeated.items()]
+    doc = " ".join([*doc.split(), *also])
+    return "\n".join([f"## `{record.table}`", "", doc, "", *items]) + "\n"
 
 
 def _column_item(column: Column) -> str:
@@ -105,8 +110,8 @@ def _column_item(column: Column) -> str:
 
 
 def _kind_and_unit(column: Column) -> str:
-    """The type if it is not REAL, the unit, and the column that weighs a row in a mean."""
-    words = ["JSON"] if column.json else [column.type] if column.type != "REAL" else []
+    """The type if it is no number, the unit, and the column that weighs a row in a mean."""
+    words = ["JSON"] if column.json else ["TEXT"] if column.type == "TEXT" else []
     if column.per is not None and column.unit == f"share of {column.per.replace('_', ' ')}":
         return f"share of `{column.per}`"
     if column.unit != "-":
@@ -120,11 +125,11 @@ STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
 Made from `gspo_lab/study/` and `gspo_lab/training/objectives/` by `python docs/make_reference.py`; do not edit. A
-study is one TOML file. Unknown keys are errors. A key without a default may be left out ("unset"). Of several values the
-default is bold.
+study is one TOML file. Unknown keys are errors. In parentheses stands a key's default, in bold among several values. A
+key with a type instead may be left out ("unset").
 
-Below a table stands whether arms may differ in its keys or choose them on trials (`[tune]`), and which keys other engines
-than `native` obey. These refuse a study in which another key is not at its default.
+All arms share a table's keys and other engines than `native` obey them, unless the table's last lines say otherwise.
+`[tune]` is choice on trials. An engine refuses a study in which a key that it does not obey is not at its default.
 """
 
 ARMS = """\
@@ -155,9 +160,9 @@ def studies_markdown() -> str:
         "## Top level",
         "",
         "- `question` (text, needed): the question that the study asks",
-        "- `seeds` (integer or list, 3): how many seeds, or which; every arm runs with each",
+        "- `seeds` (3): how many seeds, or which; every arm runs with each",
         (
-            "- `compares_engines` (boolean, false): whether the study asks if engines agree: only"
+            "- `compares_engines` (false): whether the study asks if engines agree: only"
             " then may arms differ in `engine`"
         ),
     ]
@@ -200,7 +205,8 @@ rule keeps alpha; `gspo-lab certify --rule` states the measured rate. A number t
 
 ## Claims that a study can test
 
-"Against" names numbers of the [evidence against](#published-evidence-against) them.
+A claim needs 3 seeds and 2 updates per rollout batch if it states nothing else. "Against" are numbers of the
+[evidence below](#published-evidence-against).
 """
 
 COUNTER_HEAD = "## Published evidence against\n"
@@ -208,8 +214,8 @@ COUNTER_HEAD = "## Published evidence against\n"
 UNTESTABLE = """\
 ## What no study here can test
 
-These published statements need a probe, a method or a grid that no run records. A study may declare them. The report
-then lists them with the reason, and Holm's rule leaves them out.
+These published statements need a probe, a method or a grid that no run records. A study may declare them: the report
+lists them with the reason, and Holm's rule leaves them out.
 """
 
 
@@ -226,15 +232,23 @@ def claims_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
+USUAL_NEEDS = ["3 seeds", "2 updates per rollout batch"]
+
+
 def _claim_section(claim: Claim, counter: list[CounterEvidence]) -> str:
     numbers = [str(counter.index(report) + 1) for report in claim.counter]
+    needs = claim.presupposed
+    label = "needs"
+    if needs[:2] == USUAL_NEEDS:
+        needs = needs[2:]
+        label = "also needs"
     lines = [
         f"### `{claim.id}`",
         "",
         f"{claim.statement} Grade {claim.grade}. Published ({claim.source}): {claim.published}.",
         "",
         f"- criterion: {claim.criterion}",
-        f"- needs: {'; '.join(claim.presupposed)}",
+        *([f"- {label}: {'; '.join(needs)}"] if needs else []),
         *([f"- against: {', '.join(numbers)}"] if numbers else []),
     ]
     return "\n".join(lines) + "\n"
@@ -314,14 +328,19 @@ def _type_and_default(entry: Any) -> str:
     kind = _type(entry.annotation)
     if entry.default is None:
         return kind
-    default = "needed" if entry.default is PydanticUndefined else _value(entry.default)
-    return f"{kind}, {default}"
+    if entry.default is PydanticUndefined:
+        return f"{kind}, needed"
+    default = _value(entry.default)
+    # Another default shows its type.
+    return f"{kind}, {default}" if isinstance(entry.default, (list, dict)) else default
 
 
 def _unread(key: str) -> str:
     """Where a key has no effect. A sentence with a value in it is of one run."""
     read = KEYS[key].read if key in KEYS else None
     if read is None or "{" in read.otherwise or read.otherwise.startswith("without policy_loss"):
+        return ""
+    if key.startswith("critic."):  # its table says so
         return ""
     return f"; {_needed(read.otherwise)}"
 
@@ -339,6 +358,9 @@ ARMS_TRAITS = {
 }
 
 
+ENGINES = ["areal", "trl", "verl"]
+
+
 def _traits(names: list[str]) -> list[str]:
     """Whether arms may differ in a table's keys, and the other engines that obey them, as lines."""
     keys = [key for key in names if key in KEYS]  # the others are no part of what a run is
@@ -351,19 +373,15 @@ def _traits(names: list[str]) -> list[str]:
             lines[0] += f"; {_exception(usual, trait)} {_listed(exceptions)}"
     lines[0] += "."
     obeyed: dict[str, list[str]] = {}
-    for engine in ("areal", "trl", "verl"):
+    for engine in ENGINES:
         own = [key for key in keys if _obeys(engine, key)]
         rest = [key for key in keys if key not in own]
-        words = (
-            "all"
-            if not rest
-            else _listed(own)
-            if len(own) <= len(rest)
-            else f"all but {_listed(rest)}"
-        )
+        words = _listed(own) if len(own) <= len(rest) else f"all but {_listed(rest)}"
         if own:
-            obeyed.setdefault(words, []).append(f"`{engine}`")
-    lines += [f"{', '.join(engines)}: {words}." for words, engines in obeyed.items()]
+            obeyed.setdefault(words if rest else "all", []).append(engine)
+    lines += [f"{_listed(engines)}: {words}." for words, engines in obeyed.items()]
+    if lines[0] == f"{ARMS_TRAITS['study']}." and obeyed in ({}, {"all": ENGINES}):
+        return []  # as the introduction says
     return [" ".join(lines), ""]
 
 
@@ -519,7 +537,8 @@ def calibration_markdown() -> str:
 
 
 def _rate_row(row: CalibrationRow) -> str:
-    rate, low, high = map(tenth_percent, (row.share, row.rate.low, row.rate.high))
+    shares = (row.share, row.rate.low, row.rate.high)
+    rate, low, high = (tenth_percent(share).removesuffix(" %") for share in shares)
     cells = (row.cell, row.n, row.method, row.expectation, f"{rate} ({low} to {high})")
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -540,22 +559,20 @@ CALIBRATION_ROWS = (
 CALIBRATION_INTRODUCTION = f"""\
 # Error rates of the verdict, row by row
 
-Made from the rates that reports quote, by `python docs/make_reference.py`; do not edit.
-[calibration-table.csv](calibration-table.csv) has all {len(recorded_rates())} rows. `gspo-lab certify --rule` measures them on {STUDIES:,}
+Made by `python docs/make_reference.py`; do not edit.
+[The table](calibration-table.csv) has all {len(recorded_rates())} rows. `gspo-lab certify --rule` measures them on {STUDIES:,}
 simulated studies each. [Calibration](../explanation/calibration.md) explains them.
 
 A row is one kind of study (`cell`), its number of seeds or pairs (`n`) and one analysis (`method`).
 
-| column | meaning |
-|---|---|
-| `false_words`, `rate`, `rate_low`, `rate_high` | studies with an untrue verdict, or an interval without the true difference: count, share, its 99 % interval. With `power`: studies with the true answer |
-| `for_baseline`, `for_treatment` | studies whose verdict favours that side |
-| `lowest`, `highest`, `passed` | where the rate must lie, and whether it does |
-| `expectation` | `inside the band`: the exact 99 % band of 5 %. `at most the band`: up to its end. `at most half`: the same of 2.5 %. `must fail`: a common analysis, above 7.5 %. `stated`: one side is unstable, skewed or noisier, no rule keeps 5 %, and reports state the rate. `power`: no limit |
+- `false_words`, `rate`, `rate_low`, `rate_high`: studies with an untrue verdict, or an interval without the true difference: count, share, its 99 % interval. With `power`: studies with the true answer
+- `for_baseline`, `for_treatment`: studies whose verdict favours that side
+- `lowest`, `highest`, `passed`: where the rate must lie, and whether it does
+- `expectation`: `inside the band`: the exact 99 % band of 5 %. `at most the band`: up to its end. `at most half`: the same of 2.5 %. `must fail`: a common analysis, above 7.5 %. `stated`: one side is unstable, skewed or noisier, no rule keeps 5 %, and reports state the rate. `power`: no limit
 
 The rows that matter most:
 
-| study | n | analysis | expectation | rate (99 % interval) |
+| study | n | analysis | expectation | rate in % (99 % interval) |
 |---|---|---|---|---|
 """
 

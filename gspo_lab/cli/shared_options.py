@@ -48,7 +48,7 @@ Seeds = Annotated[
 OneSeed = Annotated[int | None, typer.Option("--seed", help="One seed.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of steps (rollout batches).")]
 Arms = Annotated[str | None, typer.Option(help="Run only these arms, separated by commas.")]
-Name = Annotated[str | None, typer.Option(help="Name of the study. Default: the name of its file.")]
+Name = Annotated[str | None, typer.Option(help="Name of the study. Default: its file's.")]
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Runs at a time. Default: one per GPU or CPU core.")
 ]

@@ -98,8 +98,8 @@ class VerdictTable(Table):
         None,
         min_length=2,
         description=(
-            "weights over arms, with sum 0, e.g. `{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5,"
-            " grpo-replay = -0.5}`: this comparison of final scores answers the question"
+            "weights over arms, with sum 0, e.g. `{a = 0.5, b = 0.5, c = -1.0}`: this comparison of"
+            " final scores answers the question"
         ),
     )
     names: list[str] | None = Field(

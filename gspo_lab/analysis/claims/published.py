@@ -60,11 +60,11 @@ ABOVE_DAPO = CounterEvidence(
 UNTESTED: Mapping[str, str] = {
     "C07-sqrt-length": (
         "averaging over a response shrinks the ratio's noise like 1/sqrt(L) (2507.18071, sec. "
-        "4.1): a sweep of rollout.max_tokens measures it, studies/response_length.toml"
+        "4.1): studies/response_length.toml measures it by a sweep of rollout.max_tokens"
     ),
     "C08-band-vs-length": (
-        "with one range for all lengths, short responses are clipped more (2509.09177): a sweep "
-        "of rollout.max_tokens measures it, studies/response_length.toml"
+        "with one range for all lengths, short responses are clipped more (2509.09177): "
+        "studies/response_length.toml measures it by a sweep of rollout.max_tokens"
     ),
     "C10-flips-cause-noise": (
         "changed routing drives the noise of token ratios (2507.18071, sec. 5.3): it needs the "
@@ -83,8 +83,8 @@ UNTESTED: Mapping[str, str] = {
         " Fig. 1): no study here collapses for that reason"
     ),
     "C18-dose-response": (
-        "from two updates per batch on both clip and replay are needed (2512.01374). These are "
-        "four claims over a grid. Write a pair of that grid in place"
+        "from two updates per batch on both clip and replay are needed (2512.01374): "
+        "four claims over a grid. Write a pair of it in place"
     ),
     "C19-band-insensitive": (
         "GSPO's result hardly depends on its clip range once that has the right order "

@@ -9,7 +9,7 @@ from gspo_lab.recording.records.field import key, metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """Where a run stands. `state` is one of `started`, `stopped`, `finished`, `failed`.
+    """Where a run stands.
 
     `RunStatus(state="started", step=20)`: a worker takes the run up at step 20. Whatever the
     journal held of later moments is void and will be recorded again: steps and updates with step >=
@@ -37,8 +37,7 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """One rollout batch, sampled, graded and trained on. Made by an engine after the step's last
-    update.
+    """One rollout batch, sampled, graded and trained on; made by an engine after its last update.
 
     `StepRecord(step=3, reward_mean=0.41, prompts=32, responses=256, ...)`
     """

@@ -69,8 +69,7 @@ def _for_each_rule(cls: type[R]) -> type[R]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 @_for_each_rule
 class UpdateRecord:
-    """One optimizer update on one mini-batch. Made by an engine; `minibatch` counts from 0 in every
-    rollout batch.
+    """One optimizer update on one mini-batch, made by an engine.
 
     `UpdateRecord(step=3, minibatch=1, clip_fraction_tokens=0.31,
     would_clip_fraction_tokens_grpo=0.004, ...)`
