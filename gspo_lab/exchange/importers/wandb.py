@@ -212,7 +212,8 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
             " export it again, or name the column of steps: --map step=NAME"
         )
     log.step_name = axis
-    odd = [name for name in column_names(path) if BETWEEN not in name and name != axis]
+    names = [name for name in column_names(path) if not name.endswith(BOUNDS)]
+    odd = [name for name in names if BETWEEN not in name and name != axis]
     if odd:
         log.notes.append(f"not imported: {few(odd)}; no column 'RUN - METRIC'")
     rows = 0

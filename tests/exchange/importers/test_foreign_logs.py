@@ -269,6 +269,9 @@ def test_rewards_of_different_functions_are_not_subtracted(tmp_path: Path) -> No
     )
 
 
+RUNS = ("--run-pattern", "{arm}-s{seed}")
+
+
 def page(path: Path, *columns: str, axis: str = "Step", spread: float = 0.0) -> Path:
     names = [f'"{name}{bound}"' for name in columns for bound in ("", "__MIN", "__MAX")]
     rows = []
@@ -287,6 +290,18 @@ def test_names_of_runs_may_hold_the_dash_of_a_page(tmp_path: Path) -> None:
         assert records(tmp_path, "score", "score") == [(1, 0.1), (2, 0.2)]
 
 
+def test_what_a_page_or_a_pattern_of_paths_leaves_out_is_told(tmp_path: Path) -> None:
+    """A column that names no run, and a folder beside those that the pattern fits."""
+    said = brought(tmp_path, "wandb", page(tmp_path, "a-s0 - r", "odd"), *ONE[:2], *RUNS)
+    assert "not imported: odd; no column 'RUN - METRIC'" in said.out
+    for name in ("a-s0", "b_s0"):
+        (tmp_path / name).mkdir()
+        csv_of(tmp_path / name / "log.csv", "step,r", "1,.5")
+    pattern = str(tmp_path / "{arm}-s{seed}" / "log.csv")
+    said = brought(tmp_path, "csv", pattern, "--study", "y")
+    assert "not imported: b_s0/log.csv; the path does not fit" in said.out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -299,7 +314,7 @@ def test_a_page_without_steps_or_with_means_is_refused(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     path = page(tmp_path, "a-s0 - eval/acc", **options)
-    assert message in refused(tmp_path, "wandb", path, *ONE, "--run-pattern", "{arm}-s{seed}")
+    assert message in refused(tmp_path, "wandb", path, *ONE, *RUNS)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +324,7 @@ def test_a_page_without_steps_or_with_means_is_refused(
         (("arm,seed,score", "a,0,.5", ",0,.6"), (), "from log.csv: rows without arm, seed or run"),
         (
             ("run,step,score", "a-s0,1,.5", "b_s0,1,.6"),
-            ("--run-pattern", "{arm}-s{seed}"),
+            RUNS,
             "not imported from log.csv: b_s0; it does not fit '{arm}-s{seed}' (--run-pattern)",
         ),
         (
