@@ -49,7 +49,7 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of
+Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`. A worker writes six kinds of
 records. Each is a table of `runs/lab.db`, each field a column, a number if not TEXT or JSON. NULL means *not
 measured*; it is never 0. A mean over several rows weighs each by `X` where a column is "by `X`" or a "share of `X`";
 else rows count alike. `*` marks columns that measure time or the machine: two runs with the same seed and settings on
@@ -124,7 +124,7 @@ def _kind_and_unit(column: Column) -> str:
 STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
-Made from `gspo_lab/study/` and `gspo_lab/training/objectives/` by `python docs/make_reference.py`; do not edit. A
+Made from `gspo_lab/study/` and `gspo_lab/training/objectives/` by `python docs/make_reference.py`. A
 study is one TOML file. Unknown keys are errors. In parentheses stands a key's default, in bold among several values. A
 key with a type instead may be left out ("unset").
 
@@ -194,7 +194,7 @@ def studies_markdown() -> str:
 CLAIMS_INTRODUCTION = """\
 # The library of claims
 
-Made from `gspo_lab/analysis/claims/library.py` by `python docs/make_reference.py`; do not edit.
+Made from `gspo_lab/analysis/claims/library.py` by `python docs/make_reference.py`.
 [Claims](claims.md) explains how a claim is declared and judged. The roles of its arms:
 
 {roles}
@@ -296,7 +296,6 @@ PRESETS_HEAD = """\
 ### Presets
 
 `objective = "NAME"` in an arm, or `preset` under `[objective]`, changes these defaults.
-[Objectives](objectives.md#presets) has the sources.
 """
 
 LOSSES_INTRODUCTION = """\
@@ -304,14 +303,15 @@ LOSSES_INTRODUCTION = """\
 
 The term of token t, in the symbols of [objectives](objectives.md#notation), with W = exp(sum of l_t) and q the token's old
 probability. A loss without a clip has `gate_mean` ([metrics](metrics.md)) in place of clip fractions. A loss of your own:
-`policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)).
+`policy_loss = "my_loss.py:LOSS"` ([extending](../development/extend.md#a-loss)). The [presets](objectives.md#presets) have
+the sources.
 """
 
 
 def _loss_item(loss: Loss[Any]) -> str:
     clips = f"clips {loss.clips}" if loss.clips else "no clip"
     differs = f". Not as in its paper: {loss.differs}" if loss.differs else ""
-    return f"- `{loss.name}` ({loss.source}; {clips}): {loss.formula}{differs}"
+    return f"- `{loss.name}` ({clips}): {loss.formula}{differs}"
 
 
 def _item(name: str, entry: Any, key: str) -> str:
@@ -340,7 +340,8 @@ def _unread(key: str) -> str:
     read = KEYS[key].read if key in KEYS else None
     if read is None or "{" in read.otherwise or read.otherwise.startswith("without policy_loss"):
         return ""
-    if key.startswith("critic."):  # its table says so
+    table = KEYS.get(key.rpartition(".")[0])
+    if table is not None and table.read is read:  # its description says so
         return ""
     return f"; {_needed(read.otherwise)}"
 
@@ -437,7 +438,7 @@ def _cell(text: str) -> str:
 COMMANDS_INTRODUCTION = """\
 # The command line
 
-Made from `gspo_lab/cli/` by `python docs/make_reference.py`; do not edit. `gspo-lab COMMAND --help` prints the same.
+Made from `gspo_lab/cli/` by `python docs/make_reference.py`. `gspo-lab COMMAND --help` prints the same.
 Exit codes: 0 finished, 1 incomplete or a check failed, 2 a mistake that you can correct, 130 interrupted.
 
 ## Options of several commands
@@ -559,7 +560,7 @@ CALIBRATION_ROWS = (
 CALIBRATION_INTRODUCTION = f"""\
 # Error rates of the verdict, row by row
 
-Made by `python docs/make_reference.py`; do not edit.
+Made by `python docs/make_reference.py`.
 [The table](calibration-table.csv) has all {len(recorded_rates())} rows. `gspo-lab certify --rule` measures them on {STUDIES:,}
 simulated studies each. [Calibration](../explanation/calibration.md) explains them.
 
@@ -593,7 +594,7 @@ def shipped_studies_markdown() -> str:
 SHIPPED_INTRODUCTION = """\
 # The studies in `studies/`
 
-Made by `python docs/make_reference.py`; do not edit. Each file says at its top what to expect and how long it takes
+Made by `python docs/make_reference.py`. Each file says at its top what to expect and how long it takes
 ([findings](../results/findings.md)). `smollm2` and `smollm2_variants` ran on CPU cores, in an hour each. The Qwen3 models were
 never run.
 

@@ -587,9 +587,10 @@ def _asked_how(bench: "Bench", rows: list[JsonObject]) -> str:
 
 
 def _notes(rows: list[JsonObject], served: str | None, *, sampled: bool) -> Iterator[str]:
-    """Where the grader failed, where a server names another model than `served`, which was
-    requested, and where answers that a server sampled repeat each other word for word: engines
-    seeded alike do that."""
+    """Remarks on an evaluation, a line each: where the grader failed, where a server named another
+    model than the requested `served`, and where sampled answers repeat each other. Servers with
+    equal seeds repeat answers.
+    """
     errors = sum(row["errors"] for row in rows)
     answers = sum(row["answers"] for row in rows)
     renamed = sum(row["by_others"] for row in rows)

@@ -199,8 +199,9 @@ def _mirror(raw: JsonObject, problems: list[str]) -> tuple[str, ...]:
 
 
 def study_file(path: Path) -> Path:
-    """The file of a study that is named by its path, by its name here or in studies/, or by the
-    folder that `gspo-lab init` wrote.
+    """The file of a study.
+
+    `path` is that file, a name here or in studies/, or the folder that `gspo-lab init` wrote.
     """
     if path.suffix == ".toml" or path.is_file():
         return path

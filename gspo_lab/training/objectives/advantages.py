@@ -22,16 +22,16 @@ Standard deviations divide by n - 1.
 
 
 def advantages(reward_PG: "Tensor", estimator: str) -> "Tensor":
-    """[P, G] advantages from [P, G] rewards. A group whose rewards are all equal has 0, but for
+    """[P, G] advantages from [P, G] rewards. A group whose rewards are all equal has 0, except with
     `batch-mean-std`.
 
-    `group-mean-std`: (r - mean) / (std + 1e-6), arXiv 2402.03300; `group-mean`: r - mean,
-    2503.20783; `leave-one-out`: r - mean of the others = G/(G-1) (r - mean), 2402.14740;
-    `batch-std`: r - group mean, divided by the standard deviation of that over the batch's
-    responses, after 2501.03262's "-baseline" variant (verl takes the standard deviation, and the
-    mean once more, over tokens instead); `batch-mean-std`: (r - mean) / std over all responses of
-    the batch, 2501.03262 without its KL in the reward: an equal group keeps its distance to the
-    mean.
+    `group-mean-std`: (r - mean) / (std + 1e-6), arXiv 2402.03300.
+    `group-mean`: r - mean, 2503.20783.
+    `leave-one-out`: r - mean of the others = G/(G-1) (r - mean), 2402.14740.
+    `batch-std`: r - group mean, divided by its standard deviation over the batch's responses, after
+    2501.03262's "-baseline" variant. verl takes mean and standard deviation over tokens.
+    `batch-mean-std`: (r - mean) / std over all responses of the batch, 2501.03262 without its KL in
+    the reward. An equal group keeps its distance to the mean.
     """
     reward_PG = single(reward_PG)
     if estimator == "batch-mean-std":
@@ -79,9 +79,10 @@ def turn_advantages(reward_PGK: "Tensor", estimator: str) -> "Tensor":
     """[P, G, K] advantages of turns from what each earned, [P, G, K] in double precision, NaN where
     there was none.
 
-    A turn's return, what it and later turns earned (arXiv 2505.11821, 2511.14846, without a
-    discount), is held against the group's returns at the same turn, by `estimator`. A turn that one
-    response alone came to has 0."""
+    A turn's return is what it and later turns earned (arXiv 2505.11821, 2511.14846, without a
+    discount). `estimator` compares it with the group's returns at the same turn. A turn that only
+    one response reached has 0.
+    """
     reward_PGK = single(reward_PGK)
     there_PGK = ~reward_PGK.isnan()
     return_PGK = reward_PGK.nan_to_num().flip(-1).cumsum(-1).flip(-1).float()
@@ -112,9 +113,9 @@ def gae(
     """Advantages and returns [B, T], 0 off the mask: generalised advantage estimation, arXiv
     1506.02438 eq. 11-16.
 
-    delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lambda A_{t+1}, where t + 1 is the
-    mask's next token and both are 0 behind its last; the return that values are trained on is A_t +
-    V_t.
+    delta_t = r_t + gamma V_{t+1} - V_t and A_t = delta_t + gamma lambda A_{t+1}. Token t + 1 is the
+    mask's next one; V and A are 0 behind its last. The returns, on which values are trained, are
+    A_t + V_t.
     """
     reward_BT = single(reward_BT)
     value_BT = single(value_BT)

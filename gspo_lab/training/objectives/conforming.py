@@ -1,10 +1,10 @@
-"""Whether a loss function of anybody's is the paper's: for a test suite.
+"""Whether a loss function of another program is the paper's: for its test suite.
 
     def test_our_gspo() -> None:
         assert_conforms(our_loss, "gspo")     # our_loss(logp, old_logp, advantages, mask) -> loss
 
-The paper's equations are written out here once more, response by response in double precision, so
-that the lab's own losses can be held against them too. Shapes as in objective.py.
+The paper's equations are written out here once more, response by response in double precision. The
+lab's own losses are compared with them, too. Shapes as in objective.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -152,9 +152,9 @@ def weighted_k3(d_BT: "Tensor", log_ratio_BT: "Tensor") -> "Tensor":
     """w (exp(d) - d - 1), w = pi / pi_old: DeepSeek-V3.2's unbiased estimate, arXiv 2512.02556 eq.
     7.
 
-    w exp(d) is pi_ref / pi_old and has no gradient. What is left, -w (d + 1), has the gradient -w d
-    of log pi, whose mean over tokens of the old policy is the gradient of KL(pi, pi_ref). A ratio
-    beyond e^38 has none.
+    w exp(d) is pi_ref / pi_old and has no gradient. The other part, -w (d + 1), has the gradient
+    -w d of log pi. Its mean over tokens of the old policy is the gradient of KL(pi, pi_ref). A
+    ratio beyond e^38 has no gradient.
     """
     far_BT = log_ratio_BT.detach() > LARGEST_LOG_RATIO
     near_d_BT = d_BT.where(~far_BT, d_BT.detach())

@@ -230,10 +230,13 @@ class Bapo(Common):
 
 def balanced(settings: Bapo, batch: Batch, size: Callable[[Batch, Bapo], float]) -> Bapo:
     """The settings with the range for this whole mini-batch: BAPO, 2510.18927 eq. 8 and algorithm
-    1, in the order of its code. Where terms with A > 0 have less than bapo_share of all sizes, the
-    lower bound ends at 1 - bapo_clip_low, and the upper one rises until they have it, to 1 +
-    bapo_clip_high at most. (The code raises the lower bound step by step; but what is clipped keeps
-    its size there.)"""
+    1, in the order of its code.
+
+    The range changes where terms with A > 0 have less than bapo_share of all sizes. The lower bound
+    becomes 1 - bapo_clip_low. The upper one rises until they have their share, to 1 +
+    bapo_clip_high at most. The paper's code raises the lower bound in steps, but clipped terms keep
+    their size there.
+    """
     rising = replace(batch, adv_BT=batch.adv_BT.clip(0))
     falling = replace(batch, adv_BT=batch.adv_BT.clip(max=0))
 
