@@ -37,7 +37,7 @@ def clip_references() -> list[dict[str, Any]]:
 def ratios(case: Case) -> Finding:
     """Ratios that are always 1, and why."""
     setup = case.setup
-    moved = case.log.named("log_ratio_std_tokens") or case.log.quantity(DISTANCE)
+    moved = case.log.named("log_ratio_std_tokens", DISTANCE)
     advice = f"for later updates: {setup.key('updates')}"
     for series in (case.clip, moved):
         if series is not None and series.values.any():
@@ -54,7 +54,7 @@ def ratios(case: Case) -> Finding:
     if case.clip is None or case.clip.hidden:
         return case.lacking("distance", CLIP, DISTANCE)
     value = f"{case.clip.name} is 0 in all rows: every ratio is 1, or the range is wide"
-    return Finding("note", value, f"{setup.recorded_by('distance')}; {advice}")
+    return Finding("note", value, advice)
 
 
 @signal(

@@ -27,7 +27,7 @@ SCORE = "score/"
 )
 def entropy(case: Case) -> Finding:
     """The entropy and its fall."""
-    series = case.log.named("entropy") or case.log.quantity("entropy")
+    series = case.log.named("entropy")
     if series is None:
         return case.lacking("entropy", "entropy")
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"
@@ -73,12 +73,13 @@ def gradient(case: Case) -> Finding:
 @signal(
     "reward",
     needs="the mean reward in 19 rows",
-    usual="its moving average keeps half of its gain (warning) and half of its best (error)",
+    usual="its moving average keeps half of its gain (warning) and half of its best (error); a fall"
+    " within 3 MAD of its noise is none",
     source="the rule of every report (docs/explanation/reliability.md)",
 )
 def reward(case: Case) -> Finding:
     """A reward that falls after its best."""
-    series = case.log.named("reward_mean") or case.log.quantity("training reward")
+    series = case.log.named("reward_mean", "training reward")
     if series is None:
         return case.missing("reward")
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"

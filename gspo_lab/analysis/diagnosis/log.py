@@ -1,13 +1,15 @@
 """One training log as series of numbers by step, read through the importers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from gspo_lab.analysis.diagnosis.own_run import read_own_run
+from gspo_lab.analysis.diagnosis.own_run import MINIBATCHES, read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.importers.base import RunSpec, few
@@ -17,7 +19,7 @@ from gspo_lab.exchange.importers.metric_names import Metric, recognise
 from gspo_lab.exchange.importers.run_specs import reader_of
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
 from gspo_lab.exchange.importers.tables import entries
-from gspo_lab.recording.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
+from gspo_lab.recording.records import AnswerRecord, Record, ScoreRecord, to_dict
 
 OWN_RUN = "gspo-lab"
 """The source of a run's folder of gspo-lab, which no import needs."""
@@ -39,6 +41,8 @@ CONFIGS = ("args.json", "config.yaml")
 VERSIONS = ("swift_version", "trl_version", "verl_version", "version", "transformers_version")
 """Keys of a program's version."""
 MOST_ANSWERS = 2000
+Rows = dict[str, dict[int, float]]
+"""Numbers by column or own name, and by step."""
 
 
 @dataclass(frozen=True)
@@ -103,25 +107,23 @@ class TrainingLog:
     notes: Sequence[str] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     rounded: dict[str, tuple[float, int]] = field(default_factory=dict)
-    rows: dict[str, dict[int, float]] = field(default_factory=dict)
+    rows: Rows = field(default_factory=dict)
 
     def named(self, *names: str) -> Series | None:
-        """The first of these columns or own names that has a number."""
+        """The first of these columns, own names or quantities that has a number; none of
+        prompts.
+        """
         for name in names:
-            if numbers := self.rows.get(name):
-                logged = self._logged_name(name)
-                below, hidden = self.rounded.get(logged, (0.0, 0))
-                steps = np.array(list(numbers), dtype=np.float64)
-                return Series(logged, steps, np.array(list(numbers.values())), hidden, below)
-        return None
-
-    def quantity(self, quantity: str) -> Series | None:
-        """The first series that the program defines as this quantity; none of prompts."""
-        for name, metric in self.metrics.items():
-            if metric.quantity == quantity and not name.startswith("prompt_length"):
-                series = self.named(metric.column or name, name)
-                if series is not None:
-                    return series
+            keys = [name]
+            for logged, metric in self.metrics.items():
+                if metric.quantity == name and not logged.startswith("prompt_length"):
+                    keys += [metric.column or logged, logged]
+            for key in keys:
+                if numbers := self.rows.get(key):
+                    logged = self._logged_name(key)
+                    below, hidden = self.rounded.get(logged, (0.0, 0))
+                    steps = np.array(list(numbers), dtype=np.float64)
+                    return Series(logged, steps, np.array(list(numbers.values())), hidden, below)
         return None
 
     def rounded_name(self, *names: str) -> str | None:
@@ -146,22 +148,22 @@ def read_log(
     LabError for a log that cannot be read.
     """
     path = Path(spec.path)
-    if not path.exists():
-        raise LabError(f"{path}: no such file or folder; give the path of a log")
+    stated = settings or {}
     spec = spec.replace(source=spec.source or guess_source(path))
     if spec.source == OWN_RUN:
-        content = read_own_run(path)
-    else:
-        if spec.source == "verl" and spec.logged_by is None:
-            # AReaL's hook writes the same form
-            names = (_head(path) or {}).get("data", ())
-            spec = spec.replace(logged_by=recognise(names, None))
-        content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
+        declared, version, records = read_own_run(path)
+        public, _ = public_settings(declared)
+        rows = _rows(records, MINIBATCHES)
+        return TrainingLog(str(path), OWN_RUN, version, {**public, **stated}, public, rows=rows)
+    if spec.source == "verl" and spec.logged_by is None:
+        # AReaL's hook writes the same form
+        names = (_head(path) or {}).get("data", ())
+        spec = spec.replace(logged_by=recognise(names, None))
+    content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
     config = read_config(Path(spec.config)) if spec.config else _config_beside(path)
-    converted = Conversion(content, spec, settings or {}, 1, config)
-    rows = _rows(converted)
+    converted = Conversion(content, spec, stated, 1, config)
+    rows = _rows(converted.records(), {"": slice(None)})
     public, _ = public_settings({**content.settings, **config})
-    own_settings = public if spec.source == OWN_RUN else {}
     versions = [content.version, *(public.get(key) for key in VERSIONS)]
     rounded = {}
     for name, (text, count) in converted.rounded.items():
@@ -171,7 +173,7 @@ def read_log(
         without_home(str(path)),
         content.program,
         next((str(version) for version in versions if version), None),
-        {**converted.settings, **own_settings, **(settings or {})},
+        {**converted.settings, **stated},
         public,
         tuple(dict.fromkeys(content.notes)),
         converted.metrics,
@@ -180,32 +182,35 @@ def read_log(
     )
 
 
-def _rows(converted: Conversion) -> dict[str, dict[int, float]]:
-    """All numbers of a log, by column or own name, and by step."""
-    rows: dict[str, dict[int, float]] = {}
-    answers: dict[tuple[str, int], list[int]] = {}
-    for record in converted.records():
-        numbers: dict[str, Any] = {}
-        if isinstance(record, AnswerRecord):
-            answers.setdefault((record.bench, record.step), []).append(record.correct or 0)
-        elif isinstance(record, ScoreRecord):
-            numbers = {f"score/{record.bench}": record.score}
-        elif isinstance(record, StepRecord | UpdateRecord):
-            numbers = {entry.name: getattr(record, entry.name) for entry in fields(record)}
-            numbers |= numbers.pop("engine_metrics", None) or {}
+def _rows(records: Iterable[Record], minibatches: Mapping[str, slice]) -> Rows:
+    """All numbers of a log. Those of updates are means over the mini-batches that stand with each
+    prefix.
+    """
+    found: dict[tuple[str, int], list[float]] = {}
+    answers: Counter[tuple[str, int]] = Counter()
+    for record in records:
+        numbers = to_dict(record)
+        if isinstance(record, AnswerRecord | ScoreRecord):
+            numbers = {f"score/{record.bench}": numbers.get("correct", numbers.get("score", 0))}
+            answers[f"answers/{record.bench}", record.step] += isinstance(record, AnswerRecord)
+        numbers |= numbers.pop("engine_metrics", {})
         for name, value in numbers.items():
             if isinstance(value, int | float):
-                rows.setdefault(name, {})[record.step] = float(value)
-    for (bench, step), correct in answers.items():
-        rows.setdefault(f"score/{bench}", {})[step] = float(np.mean(correct))
-        rows.setdefault(f"answers/{bench}", {})[step] = len(correct)
+                found.setdefault((name, record.step), []).append(value)
+    rows: Rows = {}
+    for (name, step), values in found.items():
+        for prefix, chosen in minibatches.items():
+            if values[chosen]:
+                rows.setdefault(prefix + name, {})[step] = fmean(values[chosen])
+    for (name, step), count in (+answers).items():
+        rows.setdefault(name, {})[step] = count
     return rows
 
 
 def guess_source(path: Path) -> str:
     """The source that reads a path. LabError where nothing tells, or nothing is there."""
     if not path.exists():
-        raise LabError(f"{path}: no such file or folder")
+        raise LabError(f"{path}: no such file or folder; give the path of a log")
     for pattern, source in SOURCES.items():
         in_folder = path.is_dir() and pattern[:2] != "*." and any(path.glob(pattern))
         if in_folder or (path.is_file() and path.match(pattern)):
@@ -252,10 +257,10 @@ def _config_beside(path: Path) -> dict[str, Any]:
 def consistent_count(scores: Sequence[float]) -> int | None:
     """The smallest number of answers whose shares all these scores can be; None if no small one.
 
-    Only unrounded scores tell: of numbers with few decimals nothing follows.
+    Only unrounded scores tell, and two of them: a share of 1/2 may stand on any even number.
     """
     inside = [score for score in scores if 0 < score < 1]
-    if all(len(str(score)) < 6 for score in inside):
+    if len({*inside}) < 2 or all(len(str(score)) < 6 for score in inside):
         return None
     for count in range(1, MOST_ANSWERS):
         if all(abs(score * count - round(score * count)) < 1e-6 * count for score in inside):

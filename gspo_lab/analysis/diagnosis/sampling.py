@@ -55,7 +55,7 @@ def no_signal(case: Case) -> Finding:
 )
 def truncated(case: Case) -> Finding:
     """Responses that the token limit cuts."""
-    cut = case.log.named("truncated_responses") or case.log.quantity("truncation")
+    cut = case.log.named("truncated_responses", "truncation")
     if cut is None:
         return case.lacking("truncation", "truncated_responses", "truncation")
     size = cut.low if cut.hidden else cut.end
@@ -71,7 +71,7 @@ def truncated(case: Case) -> Finding:
 def staleness(case: Case) -> Finding:
     """Rollouts of an older policy, and what corrects them."""
     setup = case.setup
-    age = case.log.named("version_lag_mean") or case.log.quantity("age of rollouts")
+    age = case.log.named("version_lag_mean", "age of rollouts")
     if age is None:
         if setup.staleness == 0:
             return Finding("ok", "0 by the settings")
@@ -98,7 +98,7 @@ def mismatch(case: Case) -> Finding:
     """The difference of sampler and trainer on the same tokens."""
     setup = case.setup
     name = next((name for name in MISMATCHES if name in case.log.rows), None)
-    series = case.log.named(name) if name else case.log.quantity(MISMATCH)
+    series = case.log.named(name or MISMATCH)
     if series is None:
         return case.lacking("mismatch", MISMATCH)
     size = float(np.abs(series.values).mean())

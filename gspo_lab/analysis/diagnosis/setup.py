@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
+from gspo_lab.exchange.importers.trl import MODEL_NAMES
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
 
@@ -31,8 +32,8 @@ CLIP = "clip"
 VERL_LOSSES = {"vanilla": CLIP, "gspo": CLIP}
 """Losses of verl that clip as the papers do."""
 NO_REPLAY = ("none", "disabled", None)
-SWIFT = {"rlhf_type", "swift_version", "tuner_type"}
-"""Keys of ms-swift, which logs as TRL does."""
+SWIFT = {"rlhf_type", "swift_version", "tuner_type", "memory(GiB)"}
+"""Keys and names of ms-swift, which logs as TRL does."""
 DENSE = BUILT_IN_MODELS[0]
 
 
@@ -43,7 +44,7 @@ class Setup:
     `program` is the name whose keys the advice uses. `level` is "token" or "sequence", `loss` the
     name of a loss, "clip" for the papers'. `updates` are optimizer updates per rollout batch. `old`
     is whose log-probs the old policy's are, "trainer" or "sampler". `replay` is the kind of routing
-    replay, "none" for none.
+    replay, "none" for none. `configured`: a configuration was read.
     """
 
     program: str
@@ -59,6 +60,7 @@ class Setup:
     replay: str | None = None
     dense: bool | None = None
     max_tokens: int | None = None
+    configured: bool = False
 
     @property
     def rule(self) -> str | None:
@@ -93,6 +95,8 @@ class Setup:
     def recorded_by(self, quantity: str) -> str:
         """The setting of the program that records a quantity."""
         table = key_tables()
+        if quantity == "settings" and self.configured:
+            quantity = "unstated"
         setting = table.get(self.program, {}).get("record", {}).get(quantity)
         text = str(setting or table[ANY]["record"][quantity])
         return text if "logged" in text else f"to record: {text}"
@@ -111,7 +115,7 @@ def setup_of(log: TrainingLog) -> Setup:
     minibatches = get("update.minibatches")
     correction = get("objective.mismatch_correction")
     setup = Setup(
-        program=log.program,
+        program="ms-swift" if SWIFT & {*log.config, *log.metrics} else log.program,
         version=log.version,
         level="sequence" if level == "sequence-token" else level,
         loss=get("objective.policy_loss"),
@@ -124,6 +128,7 @@ def setup_of(log: TrainingLog) -> Setup:
         replay=get("routing_replay"),
         max_tokens=get("rollout.max_tokens"),
         dense=True if get("model") == DENSE else None,
+        configured=len(log.config) > len(MODEL_NAMES),
     )
     if log.named("expert_change", "router_entropy", "route_gap"):
         setup = replace(setup, dense=False)
@@ -136,12 +141,13 @@ def setup_of(log: TrainingLog) -> Setup:
 
 def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
     """TRL and ms-swift: the old log-probs are the trainer's, and with one update per generated
-    batch the policy's own (grpo_trainer.py: `generate_every`).
+    batch the policy's own (grpo_trainer.py: `generate_every`). TRL before 0.16 has no iterations
+    and makes one update.
     """
     loss = str(config.get("loss_type"))
     accumulation = config.get("gradient_accumulation_steps")
     generation = config.get("steps_per_generation") or accumulation
-    iterations = config.get("num_iterations")
+    iterations = config.get("num_iterations", 1 if "num_generations" in config else None)
     updates = None
     if accumulation and iterations:
         updates = max(1, round(generation * iterations / accumulation))
@@ -150,7 +156,6 @@ def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
     low, high = setup.clip_range
     return replace(
         setup,
-        program="ms-swift" if SWIFT & config.keys() else "trl",
         loss=CLIP if loss in AGGREGATIONS else config.get("loss_type", setup.loss),
         aggregation=AGGREGATIONS.get(loss, setup.aggregation),
         clip_range=(low, high or config.get("epsilon")),
@@ -172,9 +177,11 @@ def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
         updates = max(1, round(batch / minibatch)) * config.get(f"{actor}ppo_epochs", 1)
         setup = replace(setup, updates=updates)
     bypass = config.get(f"{correction}bypass_mode")
+    if minibatch or bypass is not None:
+        # A version without the key recomputes them.
+        setup = replace(setup, old=SAMPLER if bypass else TRAINER)
     if bypass is not None:
-        corrected = bool(config.get(f"{correction}rollout_is"))
-        setup = replace(setup, old=SAMPLER if bypass else TRAINER, corrected=corrected)
+        setup = replace(setup, corrected=bool(config.get(f"{correction}rollout_is")))
     return replace(
         setup,
         replay=config.get(f"{actor}router_replay.mode", setup.replay),

@@ -42,8 +42,8 @@ class Finding:
     level: Level
     value: str
     advice: str = ""
-    usual: str | None = None
-    source: str | None = None
+    usual: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Case:
     @cached_property
     def clip(self) -> Series | None:
         """The clip fraction, as a column or under the program's own name."""
-        series = self.log.named("clip_fraction_tokens", "clip_fraction_responses")
-        return series or self.log.quantity("clip fraction")
+        return self.log.named("clip_fraction_tokens", "clip_fraction_responses", "clip fraction")
 
     @cached_property
     def length(self) -> float | None:
@@ -110,8 +109,8 @@ class SignalKind:
             self.name,
             finding.level,
             finding.value,
-            self.usual if finding.usual is None else finding.usual,
-            self.source if finding.source is None else finding.source,
+            finding.usual or self.usual,
+            finding.source or self.source,
             finding.advice,
         )
 

@@ -91,6 +91,10 @@ class Metric:
         return {key: value for key, value in vars(self).items() if value is not None}
 
 
+REWARD = Metric("reward_mean", "the mean reward, by its name alone", "training reward")
+"""`reward` in a log of no known program."""
+
+
 @dataclass(frozen=True)
 class MetricNames:
     """The table of one program, and the options of one import."""
@@ -122,6 +126,8 @@ class MetricNames:
             return Metric(self.mapped[name], "as the person who imported it says", None)
         if self.program == OURS and name in OF_STEPS | OF_UPDATES:
             return Metric(name, "the lab's own", None)
+        if not self.table and name == "reward":
+            return REWARD
         plain = self.plain(name)
         for entry in self.table.get("metric", ()):
             conditions = entry.get("when", {}).items()

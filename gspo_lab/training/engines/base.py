@@ -48,7 +48,8 @@ class Engine(Protocol):
     single value is beyond it; `ready()`, a LabError for what this machine lacks, asked before runs
     are made; `translated(settings)`, the settings of its program by their names there, shown by
     `gspo-lab plan`; and `write(run, folder)`, which writes what its program is given and returns
-    its command, for `gspo-lab plan --write-config`.
+    its command, for `gspo-lab plan --write-config`. An engine may name its loss functions by rule,
+    `losses = {"gspo": my_loss}`: `gspo-lab engines check` tests them with `assert_conforms`.
     """
 
     capabilities: Capabilities

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -22,6 +22,7 @@ from gspo_lab.study import Run, Study, load_study
 from gspo_lab.training.engines import ENGINES
 from gspo_lab.training.engines.base import Capabilities
 from gspo_lab.training.engines.check import check_engine, check_ready
+from gspo_lab.training.objectives.conforming import LossFunction, assert_conforms
 
 EVERYWHERE = ("kind", "step", "minibatch", "prompts", "responses", "chain")
 """What every step or update has, whatever the engine says that it records."""
@@ -59,6 +60,8 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
         )
         raise LabError(str(error), details=(*error.details, hint)) from error
     check_ready(run.settings, base)
+    made_by = look_up("engine", run.settings.engine.name, ENGINES, base)
+    _check_losses(engine, getattr(made_by, "losses", {}))
     folder = RunFolder(run.folder(runs))
     folder.path.mkdir(parents=True)
     folder.specify(run.to_json())
@@ -74,13 +77,21 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
         message = folder.status().message or f"exit code {code}; the end of its log:"
         end = folder.log.read_text(errors="replace").splitlines()[-5:]
         raise LabError(f"the engine '{engine}' does not train", details=(message, *end))
-    able = getattr(
-        look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities()
-    )
+    able = getattr(made_by, "capabilities", Capabilities())
     if faults := tuple(_faults(run, folder, able)):
         raise LabError(f"the engine '{engine}' trains, and not as an engine should", details=faults)
     recorded = Counter(record["kind"] for record in folder.records("step", "update", "answer"))
     return {kind: recorded[kind] for kind in ("step", "update", "answer")}
+
+
+def _check_losses(engine: str, losses: Mapping[str, LossFunction]) -> None:
+    """LabError where a loss that the engine names is not its rule's."""
+    for rule, loss in losses.items():
+        try:
+            assert_conforms(loss, rule)
+        except AssertionError as error:
+            departure, *batches = str(error).splitlines()
+            raise LabError(f"the engine '{engine}': {departure}", details=tuple(batches)) from error
 
 
 def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from gspo_lab.training.objectives.advantages import (
     value_loss,
     whitened,
 )
-from gspo_lab.training.objectives.conforming import assert_conforms
+from gspo_lab.training.objectives.conforming import assert_conforms, loss_of
 from gspo_lab.training.objectives.objective import Surrogate, mismatch_measures, prepared, surrogate
 from gspo_lab.training.objectives.presets import PRESETS, Objective
 from gspo_lab.training.objectives.ratios import Batch
@@ -33,6 +33,7 @@ __all__ = [
     "decoupled",
     "explained_variance",
     "gae",
+    "loss_of",
     "mismatch_measures",
     "of_sequence",
     "overlong_penalty",

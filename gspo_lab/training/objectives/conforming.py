@@ -7,13 +7,16 @@ The paper's equations are written out here once more, response by response in do
 lab's own losses are compared with them, too. Shapes as in objective.py.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.training.objectives.ratios import RULES
+from gspo_lab.training.objectives.objective import surrogate
+from gspo_lab.training.objectives.presets import Objective
+from gspo_lab.training.objectives.ratios import RULES, Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,9 +42,11 @@ BELOW = (-1.0, (-0.375, 0.25, 0.119))
 INSIDE = (2.0, (0.125, -0.0625, -0.0625, 0.0002))
 AGAINST = (-0.5, (0.3, -0.298))
 WITHOUT = (0.0, (0.5, 0.25, 0.125))
+FAR = (1.0, (0.5, 0.4))
 BATCHES = {
     "clipped above": (ABOVE,),
     "clipped below": (BELOW,),
+    "clipped by either rule": (FAR,),
     "moved against the advantage": (AGAINST, INSIDE),
     "zero advantage": (WITHOUT, INSIDE),
     "mixed lengths": (INSIDE, (1.0, (-0.0002,)), BELOW),
@@ -51,37 +56,46 @@ BATCHES = {
 
 @dataclass(frozen=True)
 class Equation:
-    """A surrogate's loss with one range: the paper's, or one that departs from it."""
+    """A surrogate's loss with one range: the paper's, or one that departs from it.
+
+    `weight` is the mean over the response or the batch, or 1 for a sum over the response's tokens.
+    `pick` takes the smaller or the larger of the clipped and the unclipped term.
+    """
 
     low: float
     high: float
     ratio: Literal["token", "mean", "sum"]
-    token_mean: bool = False
+    weight: Literal["response", "batch", "one"] = "response"
+    pick: Literal["minimum", "maximum"] = "minimum"
+    sign: int = 1
     counts_padding: bool = False
+    detached: bool = False
 
     def __call__(
         self, logp_BT: "Tensor", old_BT: "Tensor", adv_BT: "Tensor", mask_BT: "Tensor"
     ) -> "tuple[Tensor, int]":
         """The loss of a batch, and how many tokens the clip binds, in double precision."""
         l_BT = logp_BT.double() - old_BT.double()
-        terms = []
+        if self.counts_padding:
+            mask_BT = mask_BT | True
+        tokens = int(mask_BT.sum())
+        total = 0 * l_BT.sum()
         clipped = 0
         for l_T, adv_T, mask_T in zip(l_BT, adv_BT.double(), mask_BT, strict=True):
-            chosen = slice(None) if self.counts_padding else mask_T
-            l_t = l_T[chosen]
-            if self.ratio == "mean":
-                l_t = l_t.mean().expand_as(l_t)
-            elif self.ratio == "sum":
-                l_t = l_t.sum().expand_as(l_t)
-            ratio_t = l_t.exp()
-            bounded_t = ratio_t.clamp(1 - self.low, 1 + self.high)
-            term_t = (ratio_t * adv_T[chosen]).minimum(bounded_t * adv_T[chosen])
-            clipped += int((term_t < ratio_t * adv_T[chosen]).sum())
-            terms.append(term_t)
-        tokens = sum(map(len, terms))
-        share = [1 / tokens if self.token_mean else 1 / (len(terms) * len(term)) for term in terms]
-        total = sum(term.sum() * weight for term, weight in zip(terms, share, strict=True))
-        return -total, clipped
+            l_t = l_T[mask_T].detach() if self.detached else l_T[mask_T]
+            adv_t = adv_T[mask_T]
+            if self.ratio != "token":
+                l_t = getattr(l_t, self.ratio)().expand_as(l_t)
+            term_t = l_t.exp() * adv_t
+            bounded_t = l_t.exp().clamp(1 - self.low, 1 + self.high) * adv_t
+            clipped += int((bounded_t < term_t).sum())
+            weights = {
+                "response": len(l_BT) * len(l_t),
+                "batch": tokens,
+                "one": len(l_BT),
+            }
+            total -= getattr(term_t, self.pick)(bounded_t).sum() / weights[self.weight]
+        return self.sign * total, clipped
 
 
 @dataclass(frozen=True)
@@ -118,10 +132,15 @@ def _departures(rule: str, paper: Equation) -> Iterator[tuple[str, Equation]]:
     """Equations that depart from a rule's in one thing or in two, with what it is."""
     other = RULES["gspo" if rule == "grpo" else "grpo"].band
     changes: dict[str, JsonObject] = {
-        "token aggregation": {"token_mean": True},
+        "token aggregation": {"weight": "batch"},
+        "no division by the response's length": {"weight": "one"},
         "the range of the other rule": {"low": other[0], "high": other[1]},
+        "no clip": {"low": 1.0, "high": math.inf},
+        "the larger of the two terms": {"pick": "maximum"},
         "padding counted": {"counts_padding": True},
         "sum of the log-ratios instead of their mean": {"ratio": "sum"},
+        "the opposite sign": {"sign": -1},
+        "a ratio without gradient": {"detached": True},
     }
     if rule == "gspo":
         changes["token ratio"] = {"ratio": "token"}
@@ -143,12 +162,26 @@ def _outcome(loss_function: LossFunction, tensors: "tuple[Tensor, Tensor, Tensor
     logp_BT = l_BT.clone().requires_grad_()
     result = loss_function(logp_BT, 0 * l_BT, adv_BT, mask_BT)
     loss, clipped = result if isinstance(result, tuple) else (result, None)
-    (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
+    # A loss that does not depend on the log-probs has a gradient too: 0.
+    (gradient_BT,) = torch.autograd.grad(loss + 0 * logp_BT.sum(), logp_BT)
     count = None if clipped is None else int(clipped)
     return Outcome(float(loss.detach()), gradient_BT.double(), count)
 
 
-def assert_conforms(loss_function: LossFunction, rule: Literal["grpo", "gspo"]) -> None:
+def loss_of(settings: Objective) -> LossFunction:
+    """The lab's own loss with these settings, as `assert_conforms` takes it."""
+
+    def loss(
+        logp_BT: "Tensor", old_BT: "Tensor", adv_BT: "Tensor", mask_BT: "Tensor"
+    ) -> "tuple[Tensor, Tensor]":
+        batch = Batch(mask_BT, adv_BT * mask_BT, old_BT, len(mask_BT), int(mask_BT.sum()))
+        made = surrogate(logp_BT, batch, settings)
+        return made.loss, made.clipped_BT.sum()
+
+    return loss
+
+
+def assert_conforms(loss_function: LossFunction, rule: str) -> None:
     """AssertionError where a loss is not the paper's, with the departure that explains it.
 
     `loss_function(logp, old_logp, advantages, mask)` gets [B, T] tensors and returns the loss to

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from calling import Said, gspo_lab
 from laboratory import finish, leave
@@ -38,22 +39,16 @@ HEALTHY = {
     "response_length/clip_ratio": 0.02,
     "rollout_corr/k3_kl": 1e-4,
 }
-FALLING = [0.1 + 0.05 * step for step in range(15)] + [0.02] * 25
+FALLING = [0.1 + 0.05 * step for step in range(15)] + [0.02] * 45
 
 
-def verl_log(
-    folder: Path, config: dict[str, Any], rows: dict[str, Any], steps: int = 24
-) -> list[object]:
-    """Arguments of `diagnose` for a log of verl; a list is a number by step, None leaves out."""
-    lines = []
-    for step in range(1, steps + 1):
-        data = {
-            name: value[step - 1] if isinstance(value, list) else value
-            for name, value in {**HEALTHY, **rows}.items()
-        }
-        row = {name: value for name, value in data.items() if value is not None}
-        lines.append(json.dumps({"step": step, "data": row}) + "\n")
-    (folder / "log.jsonl").write_text("".join(lines))
+def verl_log(folder: Path, config: dict[str, Any], rows: dict[str, Any]) -> list[object]:
+    """Arguments of `diagnose` for a log of verl of 60 steps; a list is a number by step, None
+    leaves out.
+    """
+    table = pd.DataFrame({**HEALTHY, **rows}, index=range(1, 61)).dropna(axis=1, how="all")
+    lines = [json.dumps({"step": step, "data": row.to_dict()}) for step, row in table.iterrows()]
+    (folder / "log.jsonl").write_text("\n".join(lines))
     (folder / "verl.json").write_text(json.dumps({**GSPO, **config}))
     return [folder / "log.jsonl", "--config", folder / "verl.json"]
 
@@ -78,43 +73,41 @@ def test_a_healthy_log_raises_nothing(tmp_path: Path) -> None:
         "updates per rollout batch": "4",
         "aggregation": "seq-mean-token-mean",
         "old log-probs": "the trainer's",
-        "steps with a number": "24",
+        "steps with a number": "60",
     }
 
 
-BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any], int]] = [
-    ("range", "error", {f"{ACTOR}.clip_ratio_high": 0.27}, {}, 24),
-    ("range", "warn", {f"{ACTOR}.policy_loss.loss_mode": "vanilla"}, {}, 24),
+BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("range", "error", {f"{ACTOR}.clip_ratio_high": 0.27}, {}),
+    ("range", "warn", {f"{ACTOR}.policy_loss.loss_mode": "vanilla"}, {}),
     (
         "ratios",
         "warn",
         {f"{ACTOR}.ppo_mini_batch_size": 256},
         {"actor/pg_clipfrac": 0, "actor/ppo_kl": 0},
-        24,
     ),
-    ("clip-fraction", "warn", {}, {"actor/pg_clipfrac": 0.7}, 24),
-    ("old-log-probs", "warn", {"algorithm.rollout_correction.bypass_mode": True}, {}, 24),
-    ("entropy", "error", {}, {"actor/entropy": [0.6] * 20 + [0.01] * 40}, 60),
-    ("entropy", "warn", {}, {"actor/entropy": [0.6] * 6 + [0.01] * 6}, 12),
-    ("gradient", "error", {}, {"actor/grad_norm": float("nan")}, 24),
-    ("reward", "error", {}, {"critic/score/mean": FALLING}, 40),
-    ("truncated", "error", {}, {"response_length/clip_ratio": 0.8}, 24),
-    ("no-signal", "error", {}, {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0}, 24),
-    ("mismatch", "warn", {}, {"rollout_corr/k3_kl": 0.05}, 24),
-    ("score", "warn", {}, {"val-core/x/acc/mean@1": [0.0625 + i / 32 for i in range(24)]}, 24),
+    ("clip-fraction", "warn", {}, {"actor/pg_clipfrac": 0.7}),
+    ("old-log-probs", "warn", {"algorithm.rollout_correction.bypass_mode": True}, {}),
+    ("entropy", "error", {}, {"actor/entropy": [0.6] * 20 + [0.01] * 40}),
+    ("entropy", "warn", {}, {"actor/entropy": [0.6] * 40 + [0.01] * 20}),
+    ("gradient", "error", {}, {"actor/grad_norm": [0.2] * 59 + [float("nan")]}),
+    ("reward", "error", {}, {"critic/score/mean": FALLING}),
+    ("truncated", "error", {}, {"response_length/clip_ratio": 0.8}),
+    ("no-signal", "error", {}, {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0}),
+    ("mismatch", "warn", {}, {"rollout_corr/k3_kl": 0.05}),
+    ("score", "warn", {}, {"val-core/x/acc/mean@1": [0.0625, 0.09375] * 30}),
 ]
 
 
-@pytest.mark.parametrize(("name", "level", "config", "rows", "steps"), BROKEN)
+@pytest.mark.parametrize(("name", "level", "config", "rows"), BROKEN)
 def test_a_fault_raises_its_signal_alone(
     tmp_path: Path,
     name: str,
     level: str,
     config: dict[str, Any],
     rows: dict[str, Any],
-    steps: int,
 ) -> None:
-    arguments = verl_log(tmp_path, config, rows, steps)
+    arguments = verl_log(tmp_path, config, rows)
     assert raised(gspo_lab("diagnose", *arguments, "--json")) == {name: level}
     assert gspo_lab("diagnose", *arguments, "--fail-on", level).code == 1
 
@@ -136,6 +129,25 @@ def test_a_rounded_zero_is_unknown_and_a_secret_unseen(tmp_path: Path) -> None:
     assert levels(answer)["ratios"] == levels(answer)["clip-fraction"] == "unknown"
     assert "below 0.0005" in answer.out
     assert "sk-abc" not in answer.out
+
+
+EARLY = {"num_generations": 8, "beta": 0.04, "gradient_accumulation_steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("config", "updates", "said"),
+    [({}, "not recorded", "args.json"), (EARLY, "1", "the configuration that was read")],
+)
+def test_ms_swift_is_known_by_its_rows_and_an_early_trl_makes_one_update(
+    tmp_path: Path, config: dict[str, Any], updates: str, said: str
+) -> None:
+    row = {"reward": 0.5, "memory(GiB)": 9.5, "entropy/mean": 0.8, "global_step/max_steps": "1/9"}
+    (tmp_path / "logging.jsonl").write_text(json.dumps({**row, "clip_ratio/region_mean": 0.0}))
+    (tmp_path / "args.json").write_text(json.dumps(config))
+    answer = gspo_lab("diagnose", tmp_path / "logging.jsonl", "--json")
+    assert answer.json["recognised"]["program"].startswith("ms-swift")
+    assert answer.json["recognised"]["updates per rollout batch"] == updates
+    assert said in answer.out
 
 
 TOML = """
@@ -231,3 +243,4 @@ def test_the_page_lists_every_signal_and_every_program_has_its_keys() -> None:
 def test_a_count_follows_from_unrounded_shares_alone() -> None:
     assert consistent_count([0.0625, 0.71875]) == 32
     assert consistent_count([0.12, 0.5]) is None
+    assert consistent_count([0.0625, 0.0625, 1.0]) is None

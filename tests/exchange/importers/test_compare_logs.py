@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from calling import Said, gspo_lab
-from logs import csv_of, trainer_state, trl_rows
+from logs import csv_of, json_lines, trainer_state, trl_rows
 
 from gspo_lab.exchange.importers.compared_logs import logs_by_arm
 
@@ -32,6 +32,13 @@ def test_one_run_an_arm_gives_a_page_and_no_verdict() -> None:
     assert "one run each: no verdict; 19 seeds would find .05" in said.out
     page = Path("reports/grpo-vs-gspo.html").read_text()
     assert "m-reward" in page
+
+
+def test_a_column_of_rewards_needs_no_map() -> None:
+    rows = [{"step": step, "reward": 0.5} for step in range(1, 4)]
+    log = json_lines(Path("a.jsonl"), rows)
+    assert "not understood" not in compared(f"grpo={log}", f"gspo={log}").err
+    assert "m-reward" in Path("reports/grpo-vs-gspo.html").read_text()
 
 
 def test_seeds_are_the_runs_order_or_stand_in_the_path() -> None:

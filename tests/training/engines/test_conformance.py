@@ -57,6 +57,9 @@ def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
     assert process.code == 2
     assert "it writes no RunStatus(state='started') with facts" in process.err
     assert "it fills entropy, which its capabilities.records do not name" in process.err
+    losses = "    losses = {'gspo': lambda *tensors: tensors[0].mean()}\n\n    def train"
+    process = check("unlike", GOOD.replace("    def train", losses))
+    assert "the engine 'unlike.py:Engine': the loss is not gspo's: no departure" in process.err
 
 
 def test_an_engine_that_never_stops_is_refused(

@@ -71,21 +71,36 @@ def test_trl(
     agree(ours(data, mine), trl(data, settings, loss_type))
 
 
-@pytest.mark.parametrize(("rule", "settings"), [("grpo", GRPO), ("gspo", GSPO)])
-def test_trl_s_losses_conform(trl: Callable[..., Result], rule: Any, settings: Objective) -> None:
+def in_paper_range(peer: Callable[..., Result], rule: str, *options: str) -> Callable[..., Tensor]:
+    """A peer's loss of a rule, as `assert_conforms` takes it."""
     low, high = RULES[rule].band
-    paper_range = settings.replace(clip_low=low, clip_high=high)
+    settings = {"grpo": GRPO, "gspo": GSPO}[rule].replace(clip_low=low, clip_high=high)
 
     def loss(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        # TRL's trainer computes log-probs in float32.
+        # The peers' trainers compute log-probs in float32.
         exact_BT = logp_BT.float()
         old_BT = old_BT.float()
         case = Case(mask_BT, adv_BT.float(), old_BT, exact_BT.detach(), old_BT, old_BT)
-        result = trl(case, paper_range, "grpo")
+        result = peer(case, settings, *options)
         linear = (exact_BT * result.grad_BT).sum()
         return linear - linear.detach() + result.loss
 
-    assert_conforms(loss, rule)
+    return loss
+
+
+@pytest.mark.parametrize("rule", ["grpo", "gspo"])
+def test_trl_s_losses_conform(trl: Callable[..., Result], rule: str) -> None:
+    assert_conforms(in_paper_range(trl, rule, "grpo"), rule)
+    with pytest.raises(AssertionError, match="token aggregation"):
+        assert_conforms(in_paper_range(trl, rule, "dapo"), rule)
+
+
+@pytest.mark.parametrize(("rule", "name"), [("grpo", "vanilla"), ("gspo", "gspo")])
+def test_verl_s_losses_conform(verl: Callable[..., Result], rule: str, name: str) -> None:
+    assert_conforms(in_paper_range(verl, rule, name, "seq-mean-token-mean"), rule)
+    if rule == "grpo":
+        with pytest.raises(AssertionError, match="token aggregation"):
+            assert_conforms(in_paper_range(verl, rule, name, "token-mean"), rule)
 
 
 @pytest.mark.parametrize("case", ["near", "far"])
