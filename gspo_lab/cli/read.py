@@ -100,7 +100,7 @@ def _list_studies(runs: Path, *, json: bool) -> None:
     empty = [key for key in lines[0] if not any(line[key] for line in lines)] if lines else []
     for line, key in product(lines, empty):
         del line[key]
-    print_table(lines, empty="no studies yet: gspo-lab run studies/quickstart.toml")
+    print_table(lines, empty="no studies yet: gspo-lab init my_study")
     if subjects := _rows(runs, EVALUATED):
         print_table(subjects, empty="", title="\nmodels and servers")
 

@@ -126,7 +126,7 @@ RUNS = Path("runs")
 REPORTS = Path("reports")
 
 
-NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"
+NO_STUDY = "holds no study yet: gspo-lab init my_study"
 
 
 WARNED: set[str] = set()
@@ -150,8 +150,7 @@ def update_lab(runs: Path) -> Path | None:
 
     if not runs.is_dir():
         raise LabError(
-            f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by"
-            " --runs"
+            f"no folder {runs}: start with gspo-lab init my_study, or name one by --runs"
         )
     database = database_of(runs)
     if (

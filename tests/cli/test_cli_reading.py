@@ -197,7 +197,7 @@ def test_list_of_a_study_without_runs_says_why(here: Path) -> None:
 
 def test_list_of_nothing_says_how_to_begin(here: Path) -> None:
     (here / "runs").mkdir()
-    assert gspo_lab("show").out == "no studies yet: gspo-lab run studies/quickstart.toml\n"
+    assert gspo_lab("show").out == "no studies yet: gspo-lab init my_study\n"
     assert gspo_lab("show", "--json").json == []
 
 

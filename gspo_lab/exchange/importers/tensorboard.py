@@ -1,11 +1,13 @@
 """TensorBoard: all scalars of a folder of event files, read by TensorBoard's own loader.
 
 Several files are one run, in the order of their times: a later file continues an earlier one, or
-logs other tags (as in the sub-folders of `add_scalars`).
+logs other tags (as in the sub-folders of `add_scalars`). The folder that holds all of them is no
+part of a name: TRL writes to `OUTPUT/runs/DATE_HOST`.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,15 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
     if not files:
         raise LabError(f"{path}: no event file ({EVENTS}) in it")
     log = Log("tensorboard", (), files)
-    log.rows = _rows(files, path, log.notes)
+    root = Path(commonpath([file.parent for file in files]))
+    log.rows = _rows(files, root, log.notes)
     return log
 
 
 def _rows(files: list[Path], root: Path, notes: list[str]) -> Iterator[LoggedRow]:
     """The scalars of all files, the earliest file first."""
     for file in sorted(files, key=_begin):
-        folder = file.parent.relative_to(root).as_posix() if root.is_dir() else "."
+        folder = file.parent.relative_to(root).as_posix()
         prefix = "" if folder == "." else f"{folder}/"
         for event in events(file, notes):
             values = ((prefix + entry.tag, scalar(entry)) for entry in event.summary.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import brought, csv_of, json_lines, opened, refused
+from logs import brought, csv_of, events, json_lines, opened, refused
 
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import compared
@@ -187,6 +187,14 @@ def test_the_trainer_s_step_counts_before_calls_of_log(tmp_path: Path, name: str
     assert "rows without the trainer's step are left out (W&B's _step counts calls of log): 2" in (
         notes
     )
+
+
+def test_a_folder_of_trl_holds_its_event_files_deeper(tmp_path: Path) -> None:
+    names = ("train/reward", "train/loss", "train/grad_norm")
+    events(tmp_path / "out/runs/Nov26_host", [(1, dict.fromkeys(names, 0.5))])
+    said = brought(tmp_path, "tensorboard", tmp_path / "out", *ONE)
+    assert "read as a log of trl, by its names" in said.out
+    assert records(tmp_path, "step", "reward_mean") == [(0, 0.5)]
 
 
 def test_a_history_without_calls_of_log(tmp_path: Path) -> None:
