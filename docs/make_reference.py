@@ -49,8 +49,8 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`. A worker writes six kinds of
-records. Each is a table of `runs/lab.db`, each field a column, a number if not TEXT or JSON. NULL means *not
+Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`. Each
+record is a row of a table of `runs/lab.db`, each field a column, a number if not TEXT or JSON. NULL means *not
 measured*; it is never 0. A mean over several rows weighs each by `X` where a column is "by `X`" or a "share of `X`";
 else rows count alike. `*` marks columns that measure time or the machine: two runs with the same seed and settings on
 one machine differ in these only.

@@ -49,7 +49,7 @@ def diagnose(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A setting that the log lacks, for example objective=gspo. Repeatable.",
+            help="A setting that the log lacks: objective=gspo. Repeatable.",
         ),
     ] = None,
     config: Annotated[

@@ -113,7 +113,7 @@ def evaluate(
         int | None, typer.Option(help="Token limit of an answer. Default: the benchmark's.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Use only the first problems, this many. Default: all.")
+        int | None, typer.Option(help="Use only this many first problems. Default: all.")
     ] = None,
     data: Annotated[
         list[str] | None,

@@ -69,7 +69,7 @@ def import_logs(
         typer.Option(
             "--map",
             metavar="COLUMN=NAME",
-            help="Name of a column in the log, for example reward=train/r. Repeatable.",
+            help="Name of a column in the log: reward=train/r. Repeatable.",
         ),
     ] = None,
     score_metric: Annotated[
@@ -81,9 +81,7 @@ def import_logs(
     ] = None,
     logged_by: Annotated[
         str | None,
-        typer.Option(
-            help="Program whose metric names the log uses, for example verl in TensorBoard."
-        ),
+        typer.Option(help="Program whose metric names the log uses: verl in TensorBoard."),
     ] = None,
     bench: Annotated[
         str | None, typer.Option(help="Benchmark of per-item results (source items).")

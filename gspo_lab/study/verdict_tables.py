@@ -81,8 +81,8 @@ class VerdictTable(Table):
         gt=0,
         le=HUGE,
         description=(
-            "the same for mean training reward, in its units (claims C12, C13); unset: those"
-            " claims cannot be supported"
+            "the same for mean training reward, in its units; unset: claims C12 and C13 cannot be"
+            " supported"
         ),
     )
     alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")

@@ -96,10 +96,10 @@ class StepRecord:
         "responses cut at the token limit", "share of responses", per="responses"
     )
     turns_mean: OptionalFloat = metric(
-        "mean number of turns; tasks of several turns only", "turns", per="responses"
+        "mean number of turns, where there are several", "turns", per="responses"
     )
     reply_tokens: OptionalFloat = metric(
-        "response tokens that the environment wrote, never trained on; tasks of several turns only",
+        "response tokens that the environment wrote; they are never trained on",
         "share of tokens",
     )
     evaluated_responses: int | None = metric(
@@ -204,7 +204,7 @@ class StepRecord:
         "replay inside the routers: swapping experts, recomputing their weights; MoE only", "s"
     )
     seconds_record: OptionalFloat = metric(
-        "measuring and writing the records of the step before this one", "s"
+        "measuring and writing the records of the step before", "s"
     )
     seconds_step: OptionalFloat = metric("the whole step without evaluation and checkpoint", "s")
     device_seconds_total: OptionalFloat = metric("seconds_step x devices, summed so far", "s")
