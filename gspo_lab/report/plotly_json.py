@@ -7,8 +7,12 @@ text.
 """
 
 import html
+import json
 import math
+import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gspo_lab.analysis.findings.clip_fractions import arms_by_level
@@ -49,26 +53,15 @@ NEUTRAL_DARK = -1
 NEUTRAL_LIGHT = -2
 """For series that show no arm, and for arms that a figure is not about."""
 
-_ARMS_LIGHT = "0072b2 c24e00 007a59 a8487f 946200 5566d6 7d5aa8 882255 6f7a00 8b5a2b 2b2d9e d01a7d"
-_ARMS_DARK = "4aa8e0 f0803c 2fc79a e19cc4 f0b63e b5e2fa b79be0 d9719b c3d04a b98a5e 7f86ff ff5fb4"
+_STYLE = tomllib.loads(Path(__file__).with_name("figure_style.toml").read_text(encoding="utf-8"))
+LIGHT: dict[str, str] = _STYLE["light"]
+DARK: dict[str, str] = _STYLE["dark"]
 
 
-def _scheme(
-    paper: str, ink: str, soft: str, line: str, neutral: tuple[str, str], arms: str
-) -> dict[str, str]:
-    colours = {
-        "paper": paper,
-        "ink": ink,
-        "soft": soft,
-        "line": line,
-        "n1": neutral[0],
-        "n2": neutral[1],
-    }
-    return {**colours, **{f"a{i}": f"#{colour}" for i, colour in enumerate(arms.split())}}
-
-
-LIGHT = _scheme("#ffffff", "#1b1f24", "#59636e", "#d8dee4", ("#5f6b76", "#6b7682"), _ARMS_LIGHT)
-DARK = _scheme("#14171a", "#e7eaed", "#9ba6b1", "#353d46", ("#a3aeb9", "#8a95a1"), _ARMS_DARK)
+def _styled(name: str, scheme: Mapping[str, str] = LIGHT) -> JsonObject:
+    """A part of the style; `$soft` in it is that colour of the scheme."""
+    text = json.dumps(_STYLE[name])
+    return json.loads(re.sub(r"\$(\w+)", lambda match: scheme[match[1]], text))
 
 
 def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
@@ -151,7 +144,6 @@ LINE = 14.0
 """Pixels between two names at the ends of lines."""
 NAMED = 30
 """With more dots than this no value is written beside them."""
-FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif'
 
 
 def inert(value: Any) -> str:
@@ -227,60 +219,25 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> JsonObject:
             **ticks,
         }
         layout["xaxis"]["unifiedhovertitle"] = {"text": "%{customdata[0]}"}
-    look = {"color": LIGHT["soft"], "width": 1.2, "dash": "dot"}
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": look, "layer": "below"}
-    name = {
-        "xref": "paper",
-        "x": 0,
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "showarrow": False,
-        "opacity": 0.9,
-    }
-    name |= {"font": {"size": 10.5}, "bgcolor": LIGHT["paper"]}
     layout["shapes"] = [
-        line | {"y0": published.value, "y1": published.value} for published in chart.references
+        _styled("reference_line") | {"y0": published.value, "y1": published.value}
+        for published in chart.references
     ]
     for published in chart.references:
-        layout["annotations"].append(
-            name | {"y": _at(chart, published.value), "text": inert(published.label)}
-        )
+        place = {"y": _at(chart, published.value), "text": inert(published.label)}
+        layout["annotations"].append(_styled("reference_name") | place)
     return {"data": data, "layout": layout}
 
 
 def template(scheme: dict[str, str]) -> JsonObject:
-    """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no
-    share, and Plotly sets superscripts by a style of their own, which the page's policy forbids."""
-    axis: JsonObject = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor"), scheme["line"])
-    axis |= {
-        "exponentformat": "e",
-        "zeroline": False,
-        "title": {"font": {"size": 12.5}, "standoff": 8},
-    }
+    """Colours, type, axes and margins of all figures."""
+    layout = _styled("layout", scheme)
+    arms = [scheme[f"a{i}"] for i in range(COLOURS)]
+    margin = layout["margin"] | {"t": TOP, "b": BOTTOM}
+    axis = layout.pop("axis")
+    value_axis = axis | {"automargin": True}
     return {
-        "layout": {
-            "font": {"family": FONT, "size": 12, "color": scheme["soft"]},
-            "paper_bgcolor": scheme["paper"],
-            "plot_bgcolor": scheme["paper"],
-            "colorway": [scheme[f"a{i}"] for i in range(COLOURS)],
-            "margin": {"l": 58, "r": 12, "t": TOP, "b": BOTTOM},
-            "hoverlabel": {
-                "align": "left",
-                "namelength": -1,
-                "bgcolor": scheme["paper"],
-                "bordercolor": scheme["line"],
-                "font": {"color": scheme["ink"], "size": 12},
-            },
-            "legend": {
-                "orientation": "h",
-                "traceorder": "normal",
-                "x": 0,
-                "y": 1.02,
-                "yanchor": "bottom",
-            },
-            "xaxis": axis,
-            "yaxis": {**axis, "automargin": True},
-        },
+        "layout": layout | {"colorway": arms, "margin": margin, "xaxis": axis, "yaxis": value_axis}
     }
 
 
@@ -417,14 +374,7 @@ def _band(series: Series, colour: str) -> JsonObject:
     meta: JsonObject = {"series": series.label, "seed": series.seed, "role": "band"}
     if series.positions:
         meta["at"] = {axis: around(places, places) for axis, places in series.positions.items()}
-    look: JsonObject = {
-        "type": "scatter",
-        "mode": "lines",
-        "fill": "toself",
-        "fillcolor": colour,
-        "line": {"width": 0},
-    }
-    look |= {"opacity": 0.13, "hoverinfo": "skip", "showlegend": False}
+    look = _styled("band") | {"fillcolor": colour}
     name = inert(series.label)
     x = around(series.x, series.x)
     y = around(series.high, series.low)
@@ -450,15 +400,10 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
     for series in sorted(chart.series, key=lambda series: series.seed is None):
         colour = LIGHT[colour_name(colours[series.label])]
         offset = 0.0
-        mark = {
-            "color": colour,
-            "size": 12,
-            "symbol": "diamond",
-            "line": {"color": LIGHT["paper"], "width": 1.5},
-        }
+        mark = _styled("mean_dot")
         if series.seed is not None:
             offset = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
-            mark = {"color": colour, "size": 6, "opacity": 0.55, "line": {"width": 0}}
+            mark = _styled("seed_dot")
         x = [
             chart.categories.index(str(place)) + offsets[series.label] + offset
             for place in series.x
@@ -468,7 +413,7 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
             "y": chart.placed(series.y),
             "mode": "markers",
             "cliponaxis": False,
-            "marker": mark,
+            "marker": mark | {"color": colour},
         }
         out.append(_trace(chart, series, **look))
     return out
@@ -499,15 +444,8 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]
     for height, _, _ in ends:
         places.append(min(height, places[-1] - LINE) if places else height)
     short = max(0.0, -places[-1] if places else 0.0)
-    right: JsonObject = {
-        "xref": "paper",
-        "x": 1,
-        "xanchor": "left",
-        "xshift": 6,
-        "showarrow": False,
-    }
     return [
-        right
+        _styled("name_at_end")
         | {"name": inert(series.named), "text": inert(series.label), "y": _at(chart, value)}
         | {
             "yshift": round(place + short - height, 1),
@@ -526,12 +464,7 @@ def _values_above(chart: Chart) -> list[JsonObject]:
         for x, y in zip(series.x, series.y, strict=True):
             if y is not None:
                 tops[str(x), series.label] = max(y, tops.get((str(x), series.label), y))
-    above: JsonObject = {
-        "showarrow": False,
-        "yanchor": "bottom",
-        "yshift": 6,
-        "font": {"color": LIGHT["ink"], "size": 11},
-    }
+    above = _styled("value_above")
     above["textangle"] = -90 if len(chart.categories) * len(offsets) > FEW else 0
     values = []
     for series in chart.means:

@@ -1,13 +1,14 @@
 """The kinds of study that the calibration simulates, and who judges them: production's code, and
 some known to fail.
 
-`simulation_draws.py` draws the studies and has the shapes.
+`simulated_studies.toml` lists the kinds, `simulation_draws.py` draws them and has the shapes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -20,28 +21,19 @@ from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.simulation_draws import (
     DOSES,
-    NOISE,
+    SAMPLERS,
     SKEWED,
-    UNEVEN,
     UNSTABLE,
     ArmPair,
     Benchmark,
     Learner,
-    NoiseSampler,
     answers,
     benchmark_scores,
     courses,
     curves,
-    deep_falls_noise,
     draw_block,
-    lognormal_noise,
-    noisy_noise,
-    normal_noise,
-    often_unstable_noise,
     scores,
-    small_noise,
     sweeps,
-    unstable_noise,
 )
 from gspo_lab.analysis.stats.stability import ArmRuns, RunPairs, decide_stability
 from gspo_lab.analysis.stats.verdict import (
@@ -288,41 +280,46 @@ in the shipped main study: a wider one turns false words into equivalence."""
 EFFECT = 1.8
 """The size of the contrast in the shipped main study, in standard deviations of a pair's contrast
 (which is 1 here)."""
-SEED_SDS = (0.3, 0.5, 0.8)
-ITEM_SD = 0.5
-"""Standard deviations of a pair's difference in margins: over runs, and because answers are
-finitely many.
-"""
-
-EXACT = Method("paired t over seeds", _decided(), "inside the band")
-PAIRED = Method("paired t over seeds", _decided(), "at most the band")
-WORDS = Method("words, true difference = margin", _words, "at most the band")
-BOOTSTRAP = Method("bootstrap over seeds", _resampled_seeds, "must fail")
-TWO_WAY = Method("two-way, seeds and items", _by_seed_and_item, "at most the band")
-ITEM_MEANS = Method(
-    "paired t over seeds", _decided(lambda arm_SI: arm_SI.mean(axis=1)), "at most the band"
-)
-ITEMS_ONLY = Method("items only, seeds pooled", _items_only, "must fail")
-AREA = Method("area under the curve, paired t", _decided(_areas), "at most the band")
-TAIL = Method("last fifth, paired t", _decided(_tails), "at most the band")
-ONE_SEED = Method("last 100 steps of one seed, Welch", _steps_of_one_seed, "must fail")
-HOLM = Method("any arm better or worse, Holm", _better(), "at most the band")
-IN_ORDER = Method("any arm better or worse, in order", _better(in_order=True), "at most the band")
-UNADJUSTED = Method("each arm by its own interval", _each_by_itself, "must fail")
-LOOKED = Method("better or worse, at any look", _better(LOOKS), "at most the band")
-LOOKED_IN_ORDER = Method("in order, at any look", _better(LOOKS, in_order=True), "at most the band")
-ADDED = Method("by the 5 declared of 10 seeds", _better((5,)), "at most the band")
-ONE_BY_ONE = Method("a seed at a time, first hit counts", _seed_by_seed, "must fail")
-BY_CONTRAST = Method("contrast, better or worse", _contrast(), "at most the band")
-CONTRAST_LOOKED = Method("contrast, at any look", _contrast(LOOKS), "at most the band")
-CONTRAST_COVERS = Method("contrast, interval misses 1.8", _contrast_of_effect, "inside the band")
-STABLE = Method("more or less stable", _stability("more stable", "less stable"), "at most the band")
-STABLER = Method("more stable", _stability("more stable"), "at most the band")
-STABLE_POWER = Method("more stable, of any arm", _stability("more stable"), "power")
-SWEPT = Method("any ratio of values, Holm, by seeds", _shifted, "at most the band")
-AT_MARGIN = Method("equivalent, truth: the margin", _equivalent(1.0), "at most half")
-AT_ZERO = Method("equivalent, truth: no difference", _equivalent(0.0), "power")
-UNSEEN = Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "power")
+METHODS = {
+    "exact": Method("paired t over seeds", _decided(), "inside the band"),
+    "paired": Method("paired t over seeds", _decided(), "at most the band"),
+    "words": Method("words, true difference = margin", _words, "at most the band"),
+    "bootstrap": Method("bootstrap over seeds", _resampled_seeds, "must fail"),
+    "two-way": Method("two-way, seeds and items", _by_seed_and_item, "at most the band"),
+    "item-means": Method(
+        "paired t over seeds", _decided(lambda arm_SI: arm_SI.mean(axis=1)), "at most the band"
+    ),
+    "items-only": Method("items only, seeds pooled", _items_only, "must fail"),
+    "area": Method("area under the curve, paired t", _decided(_areas), "at most the band"),
+    "tail": Method("last fifth, paired t", _decided(_tails), "at most the band"),
+    "one-seed": Method("last 100 steps of one seed, Welch", _steps_of_one_seed, "must fail"),
+    "holm": Method("any arm better or worse, Holm", _better(), "at most the band"),
+    "in-order": Method(
+        "any arm better or worse, in order", _better(in_order=True), "at most the band"
+    ),
+    "unadjusted": Method("each arm by its own interval", _each_by_itself, "must fail"),
+    "looked": Method("better or worse, at any look", _better(LOOKS), "at most the band"),
+    "looked-in-order": Method(
+        "in order, at any look", _better(LOOKS, in_order=True), "at most the band"
+    ),
+    "added": Method("by the 5 declared of 10 seeds", _better((5,)), "at most the band"),
+    "one-by-one": Method("a seed at a time, first hit counts", _seed_by_seed, "must fail"),
+    "by-contrast": Method("contrast, better or worse", _contrast(), "at most the band"),
+    "contrast-looked": Method("contrast, at any look", _contrast(LOOKS), "at most the band"),
+    "contrast-covers": Method(
+        "contrast, interval misses 1.8", _contrast_of_effect, "inside the band"
+    ),
+    "stable": Method(
+        "more or less stable", _stability("more stable", "less stable"), "at most the band"
+    ),
+    "stabler": Method("more stable", _stability("more stable"), "at most the band"),
+    "stable-power": Method("more stable, of any arm", _stability("more stable"), "power"),
+    "swept": Method("any ratio of values, Holm, by seeds", _shifted, "at most the band"),
+    "at-margin": Method("equivalent, truth: the margin", _equivalent(1.0), "at most half"),
+    "at-zero": Method("equivalent, truth: no difference", _equivalent(0.0), "power"),
+    "unseen": Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "power"),
+}
+"""By the name that `simulated_studies.toml` has for each."""
 
 
 def stated(method: Method) -> Method:
@@ -337,51 +334,23 @@ def kinds(
     return [Cell(name, n, partial(draw, seeds=n), methods) for n in sizes]
 
 
-def _pairs() -> list[Cell]:
-    cells = []
-    for name, noise in NOISE.items():
-        draw = partial(scores, noise=noise)
-        if name == "normal":
-            cells += kinds("score, normal", (3,), draw, EXACT, WORDS, BOOTSTRAP)
-            cells += kinds("score, normal", (4, 5, 8), draw, EXACT, WORDS)
-        else:
-            cells += kinds(f"score, {name}", (3, 4, 5, 8), draw, PAIRED)
-    for name, noise in UNEVEN.items():
-        draw = partial(scores, noise=noise)
-        cells += kinds(f"score, {name}", (3, 5, 8, 10), draw, stated(PAIRED))
-    return cells
-
-
-def _benchmarks() -> list[Cell]:
-    small = Benchmark(30, 16)
-    benchmarks = {
-        "benchmark 30 x 16": (small, (TWO_WAY, ITEM_MEANS)),
-        "benchmark 400 x 4": (Benchmark(400, 4), (TWO_WAY, ITEM_MEANS, ITEMS_ONLY)),
-        "benchmark 30 x 16, arms favour other items": (
-            small._replace(arm_by_item=0.7),
-            (TWO_WAY,),
-        ),
-    }
-    cells = []
-    for name, (bench, methods) in benchmarks.items():
-        cells += kinds(name, (3, 5), partial(benchmark_scores, bench=bench), *methods)
-    draw = partial(benchmark_scores, bench=small._replace(ungraded=(0.0, 0.2)))
-    return cells + kinds("benchmark 30 x 16, b: a fifth not graded", (5,), draw, ITEM_MEANS)
-
-
-BASELINE_UNSTABLE = "15 % of the baseline's runs unstable"
-TREATMENTS_UNSTABLE = "20 % of every treatment's runs unstable"
-BASELINE_NOISY = "the baseline 4x as noisy"
-BASELINE_SKEWED = "the baseline skewed"
-TREATMENTS_SKEWED = "every treatment skewed"
-UNEVEN_FAMILIES: Mapping[str, tuple[tuple[int, ...], NoiseSampler, NoiseSampler]] = {
-    BASELINE_NOISY: ((2, 3, 5), noisy_noise, normal_noise),
-    BASELINE_UNSTABLE: ((2, 4), unstable_noise, normal_noise),
-    TREATMENTS_UNSTABLE: ((2, 3), normal_noise, often_unstable_noise),
-    BASELINE_SKEWED: ((2, 4), lognormal_noise, small_noise),
-    TREATMENTS_SKEWED: ((2, 3), small_noise, lognormal_noise),
+UNEVEN_FAMILIES = {
+    "the baseline 4x as noisy": (2, 3, 5),
+    "15 % of the baseline's runs unstable": (2, 4),
+    "20 % of every treatment's runs unstable": (2, 3),
+    "the baseline skewed": (2, 4),
+    "every treatment skewed": (2, 3),
 }
-"""Numbers of treatments, the baseline's noise and that of every treatment."""
+"""What is uneven where several arms stand against one, and the simulated numbers of arms."""
+UNEVEN_CONTRASTS = (
+    UNSTABLE,
+    "20 % of one side's runs unstable",
+    "10 % of one side's runs fall by 12 sd",
+    "one arm 4x as noisy",
+    SKEWED,
+)
+"""What is uneven among the four arms of a simulated 2 x 2."""
+AT_LOOKS = f"looks after {LOOKS[0]} and {LOOKS[1]}"
 
 
 def against_one(treatments: int, name: str = "") -> str:
@@ -389,127 +358,32 @@ def against_one(treatments: int, name: str = "") -> str:
     return f"{treatments} arms against one" + (f", {name}" if name else "")
 
 
-def _families() -> list[Cell]:
-    cells = []
-    for treatments, sizes in ((2, (3, 5, 10)), (3, (3, 5, 10)), (5, (3, 5, 10)), (11, (10,))):
-        draw = partial(draw_block, noises=tuple(repeat(normal_noise, 1 + treatments)))
-        methods = (HOLM,) if treatments < 5 else (HOLM, UNADJUSTED)
-        cells += kinds(against_one(treatments), sizes, draw, *methods)
-    draw = partial(draw_block, noises=(normal_noise, noisy_noise, normal_noise))
-    cells += kinds(against_one(2, "one of them 4x as noisy"), (3, 5, 10), draw, stated(HOLM))
-    for name, (families, baseline, treatment) in UNEVEN_FAMILIES.items():
-        for treatments in families:
-            draw = partial(draw_block, noises=(baseline, *repeat(treatment, treatments)))
-            cells += kinds(against_one(treatments, name), (3, 5, 10), draw, stated(HOLM))
-    return cells
-
-
-AT_LOOKS = f"looks after {LOOKS[0]} and {LOOKS[1]}"
-
-
-def _looks() -> list[Cell]:
-    cells = []
-    for name, noise in NOISE.items():
-        cells += kinds(f"{name}, {AT_LOOKS}", LOOKS[-1:], partial(scores, noise=noise), LOOKED)
-    for name, noise in UNEVEN.items():
-        draw = partial(scores, noise=noise)
-        cells += kinds(f"{name}, {AT_LOOKS}", LOOKS[-1:], draw, stated(LOOKED))
-    normal = partial(scores, noise=NOISE["normal"])
-    cells += kinds("normal, seeds added later", (10,), normal, ADDED)
-    cells += kinds("normal, seeds added later", (12,), normal, ONE_BY_ONE)
-    return cells
-
-
-def _equivalences() -> list[Cell]:
-    cells = []
-    for sd in SEED_SDS:
-        name = f"seed sd {sd:g}, answers' sd {ITEM_SD:g} margins"
-        draw = partial(answers, seed_sd=sd, item_sd=ITEM_SD)
-        cells += kinds(name, (5, 8), draw, AT_MARGIN, AT_ZERO)
-    name = f"seed sd {SEED_SDS[0]:g}, answers' sd {ITEM_SD:g} margins, b collapses"
-    draw = partial(answers, seed_sd=SEED_SDS[0], item_sd=ITEM_SD, collapse=0.15)
-    return cells + kinds(name, (5, 8), draw, UNSEEN)
-
-
-def _curves() -> list[Cell]:
-    cells = kinds("curve, 500 steps", (3,), curves, AREA, TAIL, ONE_SEED)
-    return cells + kinds("curve, 500 steps", (5,), curves, AREA, TAIL)
-
-
-def _stabilities() -> list[Cell]:
-    holding = Learner(0.35, 0.03, unstable=1 / 7)
-    falling = Learner(0.35, 0.03, unstable=3 / 7)
-    fast = Learner(0.40, 0.12, unstable=0.15)
-    slow = Learner(0.40 - fast.loss - 0.05, 0.02)  # loses next to nothing, ends .07 below `fast`
-    even = Learner(0.35, holding.loss)  # loses as much as `holding` on average, every run alike
-
-    def compared(
-        name: str, sizes: Sequence[int], learners: Sequence[Learner], method: Method
-    ) -> list[Cell]:
-        draw = partial(courses, baseline=learners[0], treatments=learners[1:])
-        return kinds(f"stability: {name}", sizes, draw, method)
-
-    four = (falling, holding, holding, holding, holding)
-    return [
-        *compared("3 of 7 runs of either arm unstable", (3, 5, 7), (falling, falling), STABLE),
-        *compared("a slow learner ends .07 below", (5, 7), (fast, slow), STABLER),
-        *compared("equal mean drops of unequal shape", (5, 7, 8), (even, holding), STABLE),
-        *compared(
-            "3 of 7 runs unstable, 1 of 7 of the arm", (7, 10), (falling, holding), STABLE_POWER
-        ),
-        *compared("3 of 7 runs unstable, 1 of 7 of four arms", (7, 10), four, STABLE_POWER),
-    ]
-
-
-def _sweeps() -> list[Cell]:
-    cells = []
-    for name, sd in (("alike for all arms", 0.0), ("vary by arm", 0.08)):
-        for arms in (2, 3):
-            draw = partial(sweeps, arms=arms, arm_sd=sd)
-            cells += kinds(f"sweep, {arms} arms against one, starts {name}", (4, 8), draw, SWEPT)
-    return cells
-
-
-SIDE_UNSTABLE = "20 % of one side's runs unstable"
-SIDE_DEEP = "10 % of one side's runs fall by 12 sd"
-NOISY = "one arm 4x as noisy"
-UNEVEN_CONTRASTS: Mapping[str, tuple[NoiseSampler, ...]] = {
-    UNSTABLE: (unstable_noise, normal_noise, normal_noise, normal_noise),
-    SIDE_UNSTABLE: (often_unstable_noise, often_unstable_noise, normal_noise, normal_noise),
-    SIDE_DEEP: (deep_falls_noise, deep_falls_noise, normal_noise, normal_noise),
-    NOISY: (noisy_noise, normal_noise, normal_noise, normal_noise),
-    SKEWED: (lognormal_noise, small_noise, small_noise, small_noise),
+DRAWS = {
+    draw.__name__: draw
+    for draw in (scores, draw_block, answers, benchmark_scores, courses, curves, sweeps)
 }
-"""Noise of the four arms of a 2 x 2; the first two are the contrast's baseline."""
 
 
-def _contrasts() -> list[Cell]:
-    """Declared contrasts, and a declared order, of the four arms of a 2 x 2 design."""
-    normal = partial(draw_block, noises=tuple(repeat(normal_noise, 4)))
-    cells = kinds("2 x 2, normal", (3, 5, 10), normal, BY_CONTRAST, IN_ORDER)
-    cells += kinds("2 x 2, sides 1.8 sd apart", (3, 5, 10), normal, CONTRAST_COVERS)
-    looked = f"2 x 2, normal, {AT_LOOKS}"
-    cells += kinds(looked, LOOKS[-1:], normal, CONTRAST_LOOKED, LOOKED_IN_ORDER)
-    for name, noises in UNEVEN_CONTRASTS.items():
-        draw = partial(draw_block, noises=noises)
-        methods = [stated(BY_CONTRAST)]
-        in_looks = [stated(CONTRAST_LOOKED)]
-        if name == UNSTABLE:
-            methods.append(stated(IN_ORDER))
-            in_looks.append(stated(LOOKED_IN_ORDER))
-        cells += kinds(f"2 x 2, {name}", (3, 5, 10), draw, *methods)
-        cells += kinds(f"2 x 2, {name}, {AT_LOOKS}", LOOKS[-1:], draw, *in_looks)
-    return cells
+def _argument(value: Any) -> Any:
+    """An argument of a draw: a noise by its name, a learner or a benchmark by its fields."""
+    if isinstance(value, str):
+        return SAMPLERS[value]
+    if isinstance(value, list):
+        return tuple(map(_argument, value))
+    if isinstance(value, dict):
+        return Learner(**value) if "gain" in value else Benchmark(**value)
+    return value
 
 
-CELLS = (
-    *_pairs(),
-    *_benchmarks(),
-    *_families(),
-    *_looks(),
-    *_equivalences(),
-    *_curves(),
-    *_stabilities(),
-    *_sweeps(),
-    *_contrasts(),
-)
+def _cells() -> Iterator[Cell]:
+    path = Path(__file__).with_name("simulated_studies.toml")
+    for kind in tomllib.loads(path.read_text(encoding="utf-8"))["kind"]:
+        methods = [METHODS[name] for name in kind["methods"]]
+        if kind["stated"]:
+            methods = [stated(method) for method in methods]
+        arguments = {key: _argument(value) for key, value in kind["arguments"].items()}
+        draw = partial(DRAWS[kind["draw"]], **arguments)
+        yield from kinds(kind["name"], kind["pairs"], draw, *methods)
+
+
+CELLS = tuple(_cells())

@@ -69,8 +69,18 @@ def falling_noise(share: float, depth: float) -> NoiseSampler:
 
 
 unstable_noise = falling_noise(0.15, 6.0)
-often_unstable_noise = falling_noise(0.2, 6.0)
 deep_falls_noise = falling_noise(0.1, 12.0)
+SAMPLERS: Mapping[str, NoiseSampler] = {
+    "normal": normal_noise,
+    "noisy": noisy_noise,
+    "small": small_noise,
+    "heavy-tailed": heavy_tailed_noise,
+    "exponential": exponential_noise,
+    "lognormal": lognormal_noise,
+    "unstable": unstable_noise,
+    "often-unstable": falling_noise(0.2, 6.0),
+    "deep-falls": deep_falls_noise,
+}
 
 NOISE: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
     "normal": (normal_noise, normal_noise),
@@ -121,11 +131,6 @@ class Learner(NamedTuple):
     drop: float
     unstable: float = 0.0
     fall: float = 0.65
-
-    @property
-    def loss(self) -> float:
-        """The mean drop from best of all runs, from a start of .3."""
-        return (1 - self.unstable) * self.drop + self.unstable * self.fall * (0.3 + self.gain)
 
 
 def courses(

@@ -5,9 +5,15 @@ from dataclasses import dataclass
 
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Comparison
-from gspo_lab.analysis.stats import simulation_cells as cells
 from gspo_lab.analysis.stats.calibration import ALPHA, STUDIES, CalibrationRow, recorded_rates
-from gspo_lab.analysis.stats.simulation_cells import AT_LOOKS, Method, against_one
+from gspo_lab.analysis.stats.simulation_cells import (
+    AT_LOOKS,
+    METHODS,
+    UNEVEN_CONTRASTS,
+    UNEVEN_FAMILIES,
+    Method,
+    against_one,
+)
 from gspo_lab.analysis.stats.simulation_draws import UNEVEN, UNSTABLE
 from gspo_lab.analysis.stats.verdict import EQUIVALENT
 from gspo_lab.common.text import tenth_percent
@@ -64,34 +70,34 @@ def calibration_lines(
     if contrast is not None:
         lines.append(_contrast_line(contrast.paired.n, looked=looked))
     kinds = {"score, normal": "", **{f"score, {name}": name for name in UNEVEN}}
-    lines.append(_line("A pair of arms", kinds, cells.PAIRED, n))
+    lines.append(_line("A pair of arms", kinds, METHODS["paired"], n))
     if family > 1:
         kinds = {_nearest("", family): ""}
-        kinds |= {_nearest(name, family): name for name in cells.UNEVEN_FAMILIES}
-        lines.append(_line(f"Any of {family} arms", kinds, cells.HOLM, n))
+        kinds |= {_nearest(name, family): name for name in UNEVEN_FAMILIES}
+        lines.append(_line(f"Any of {family} arms", kinds, METHODS["holm"], n))
     if looked:
         kinds = {f"normal, {AT_LOOKS}": ""}
         kinds |= {f"{name}, {AT_LOOKS}": name for name in UNEVEN}
-        lines.append(_line("A pair over all looks", kinds, cells.LOOKED, looks[-1]))
+        lines.append(_line("A pair over all looks", kinds, METHODS["looked"], looks[-1]))
     if any(verdict.word == EQUIVALENT for verdict in verdicts):
         lines.append(_equivalence_line(n))
     return [line for line in lines if line]
 
 
 def _contrast_line(n: int, *, looked: bool) -> str | None:
-    method = cells.BY_CONTRAST
+    method = METHODS["by-contrast"]
     suffix = ""
     if looked:
-        method = cells.CONTRAST_LOOKED
+        method = METHODS["contrast-looked"]
         suffix = f", {AT_LOOKS}"
     kinds = {f"2 x 2, normal{suffix}": ""}
-    kinds |= {f"2 x 2, {name}{suffix}": name for name in cells.UNEVEN_CONTRASTS}
+    kinds |= {f"2 x 2, {name}{suffix}": name for name in UNEVEN_CONTRASTS}
     return _line("A contrast of four arms", kinds, method, n)
 
 
 def _nearest(name: str, family: int) -> str:
     """The simulated kind of study whose number of arms is nearest to `family`."""
-    sizes = cells.UNEVEN_FAMILIES[name][0] if name else (2, 3, 5, 11)
+    sizes = UNEVEN_FAMILIES[name] if name else (2, 3, 5, 11)
     return against_one(min(sizes, key=lambda size: abs(size - family)), name)
 
 
@@ -168,22 +174,26 @@ def _uneven_kind(verdict: Comparison, *, treatment_falls: bool) -> tuple[str, Me
     if verdict.rule.order:
         name = f"2 x 2, {UNSTABLE}"
         if looked:
-            return f"{name}, {AT_LOOKS}", cells.LOOKED_IN_ORDER, n
-        return name, cells.IN_ORDER, n
+            return f"{name}, {AT_LOOKS}", METHODS["looked-in-order"], n
+        return name, METHODS["in-order"], n
     if looked:
-        return f"{UNSTABLE}, {AT_LOOKS}", cells.LOOKED, n
+        return f"{UNSTABLE}, {AT_LOOKS}", METHODS["looked"], n
     if verdict.family == 1:
-        return f"score, {UNSTABLE}", cells.PAIRED, n
-    name = cells.TREATMENTS_UNSTABLE if treatment_falls else cells.BASELINE_UNSTABLE
-    return _nearest(name, verdict.family), cells.HOLM, n
+        return f"score, {UNSTABLE}", METHODS["paired"], n
+    name = "15 % of the baseline's runs unstable"
+    if treatment_falls:
+        name = "20 % of every treatment's runs unstable"
+    return _nearest(name, verdict.family), METHODS["holm"], n
 
 
 def _equivalence_line(n: int) -> str | None:
     names = tuple(
-        row.cell for row in recorded_rates() if row.method == cells.AT_MARGIN.name and row.n == 5
+        row.cell
+        for row in recorded_rates()
+        if row.method == METHODS["at-margin"].name and row.n == 5
     )
-    wrong = _measured(names, cells.AT_MARGIN, n)
-    right = [row.share for row in _measured(names, cells.AT_ZERO, n)]
+    wrong = _measured(names, METHODS["at-margin"], n)
+    right = [row.share for row in _measured(names, METHODS["at-zero"], n)]
     if not wrong:
         return None
     worst = max(row.share for row in wrong)
