@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from gspo_lab.cli import main
+from gspo_lab.common.errors import LabError
 
 
 @dataclass(frozen=True)
@@ -52,3 +55,8 @@ def gspo_lab(*arguments: object, columns: int | None = None) -> Said:
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
     return Said(code, out.getvalue(), err.getvalue())
+
+
+def lab_error(message: str) -> pytest.RaisesExc[LabError]:
+    """A mistake that the user can correct, told in words that match `message`."""
+    return pytest.raises(LabError, match=message)

@@ -90,3 +90,13 @@ def rendered(database: Path, *studies: str, **how: Any) -> Report:
     """The report of these studies, of all where none is named."""
     with Evidence.open(database) as evidence:
         return render([Source(evidence, name) for name in studies or evidence.studies()], **how)
+
+
+def study_json(report: Report, study: str = "toy") -> Any:
+    """What a report's JSON has of a study."""
+    return json.loads(report.json)["studies"][study]
+
+
+def json_of(path: Path) -> Any:
+    """The content of a file of JSON."""
+    return json.loads(path.read_text(encoding="utf-8"))

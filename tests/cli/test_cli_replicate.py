@@ -1,6 +1,5 @@
 """`gspo-lab replicate`, and where its link is told."""
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from calling import Said, gspo_lab
 from finished_runs import leave_runs, tree, write_study
+from laboratory import json_of
 
 REAL = """\
 question = "Does a tiny study replicate?"
@@ -84,7 +84,7 @@ def test_another_machine_s_runs_stand_in_the_report(here: Path) -> None:
     said = gspo_lab("report", "seen", "--include", "there")
     assert said.code == 0, said.err
     assert "seen (there), not verified (the numbers of seen, counted once)" in said.err
-    data = json.loads((here / "reports" / "seen.json").read_text())["studies"]["seen"]
+    data = json_of(here / "reports" / "seen.json")["studies"]["seen"]
     assert [one["copy_of"] for one in data["replications"]["executions"]] == [None, "seen"]
     assert sorted(path.name for path in (here / "there").iterdir()) == ["seen"]
     write_study(here, name="seen", seeds=5).write_text(

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from waiting import until
 
 from gspo_lab.common import atomic_files
@@ -21,7 +22,6 @@ from gspo_lab.common.atomic_files import (
     wait_for_lock,
     write_json,
 )
-from gspo_lab.common.errors import LabError
 
 
 def test_json_is_written_whole_and_a_sealed_object_tells_every_change(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_json_is_written_whole_and_a_sealed_object_tells_every_change(tmp_path: 
             {name: value for name, value in held.items() if name != key},
         ):
             write_json(path, changed)
-            with pytest.raises(LabError, match=r"a\.json is damaged"):
+            with lab_error(r"a\.json is damaged"):
                 read_json(path)
     write_json(path, said)
     assert read_json(path) == said, "earlier versions sealed nothing"
@@ -51,7 +51,7 @@ def test_a_lock_is_held_alone_and_let_go(tmp_path: Path) -> None:
         with hold:
             assert lock_holder(lock) is not None
             with (
-                pytest.raises(LabError, match=r"^yours \(process (\d+|unknown)\)$"),
+                lab_error(r"^yours \(process (\d+|unknown)\)$"),
                 exclusive_lock(lock, "yours", patience_seconds=0.1),
             ):
                 raise AssertionError("two hold it")
@@ -64,7 +64,7 @@ def test_another_host_s_lock_is_believed_as_long_as_it_is_touched(tmp_path: Path
     lock.write_text("77 elsewhere")
     assert lock_holder(lock) == "77 on elsewhere"
     with (
-        pytest.raises(LabError, match=r"^mine \(process 77 on elsewhere\)$"),
+        lab_error(r"^mine \(process 77 on elsewhere\)$"),
         exclusive_lock(lock, "mine", patience_seconds=0.1),
     ):
         raise AssertionError("two hold it")

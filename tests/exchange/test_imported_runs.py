@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from calling import gspo_lab
-from laboratory import rendered, source
+from calling import gspo_lab, lab_error
+from laboratory import rendered, source, study_json
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.decision_notes import flags
@@ -16,12 +16,10 @@ from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.matching import Certificate
-from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import RunFolder
-from gspo_lab.recording.store import Evidence, ingest
+from gspo_lab.recording.store import ingest
 from gspo_lab.running.worker import StopSignal, train
 
 READER = """
@@ -32,7 +30,7 @@ from gspo_lab.recording.records import AnswerRecord
 class Reader:
     @staticmethod
     def read(path, run, spec):
-        log = json.loads(path.read_text())
+        log = json_of(path)
         rows = [(step, {"loss": 0.5, "reward": 0.25 + step / 4}) for step in (1, 2)]
         answers = [
             AnswerRecord(step=AT_END, bench="sums", problem=f"p{n}", sample=0, correct=int(n < log["right"]))
@@ -70,8 +68,8 @@ def imported(folder: Path, gspo: dict[str, str | None] = TRL) -> Path:
 
 
 def certified(database: Path) -> Certificate:
-    with Evidence.open(database) as evidence:
-        return study_certificate(Source(evidence, "toy"))
+    with source(database) as studied:
+        return study_certificate(studied)
 
 
 def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
@@ -106,7 +104,7 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
     assert flags(decided)[0] == "Recorded by trl 1.16.0: taken on trust."
     assert "The pairs are taken on trust: own record, weights" in decided_sentences(decided)[0]
     report = rendered(database, "toy")
-    told = json.loads(report.json)["studies"]["toy"]["provenance"]["origins"]
+    told = study_json(report)["provenance"]["origins"]
     first = f"Recorded by trl 1.16.0, read from {tmp_path}/grpo-0.json (reward is rewards/mean)"
     assert set(told) == {
         first.replace("grpo-0", f"{arm}-{seed}") for arm in ("grpo", "gspo") for seed in (0, 1)
@@ -148,8 +146,8 @@ def test_an_imported_run_is_not_trained_on(tmp_path: Path, monkeypatch: pytest.M
     before = folder.journal.read_bytes()
     assert run.origin.recorder == "trl 1.16.0"
     folder.journal.write_bytes(before[: before.rindex(b"\n", 0, -1) + 1])  # its last status is lost
-    with pytest.raises(LabError, match=r"recorded by trl 1\.16\.0, and cannot be gone on with"):
+    with lab_error(r"recorded by trl 1\.16\.0, and cannot be gone on with"):
         train(folder, StopSignal(None))
-    with pytest.raises(LabError, match="recorded by another program"):
+    with lab_error("recorded by another program"):
         folder.specify(replace(run, origin=None).to_json())
     assert folder.run() == run

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from acts import ACTS, START_HOME, a_study
-from calling import gspo_lab
+from calling import gspo_lab, lab_error
 from children import run
 from synthetic_lab import make_lab
 from waiting import until
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, RunStatus
@@ -237,7 +236,7 @@ def test_without_its_lock_file_a_second_writer_of_a_journal_is_refused(tmp_path:
     with Journal(tmp_path) as journal:
         journal.write([status])
         with (
-            pytest.raises(LabError, match=r"another process writes to .*: wait until it has ended"),
+            lab_error(r"another process writes to .*: wait until it has ended"),
             Journal(tmp_path),
         ):
             pass

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
 from gspo_lab.common.atomic_files import write_json
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import WARM_START
 from gspo_lab.recording.journal import FIRST_LOOK_BYTES
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
@@ -115,7 +115,7 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     )
     run = load_study(tmp_path / "s.toml").runs()[0]
     folder = RunFolder(tmp_path / "runs")
-    with pytest.raises(LabError, match=r"run\.json is missing"):
+    with lab_error(r"run\.json is missing"):
         folder.run()
     assert not folder.is_declared
     folder.specify(run.to_json())
@@ -126,7 +126,7 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     assert folder.run() == run, "an earlier version's has whole paths"
     for faults in ({"study": "s"}, run.to_json() | {"seed": "0"}, run.to_json() | {"base": None}):
         folder.specify(faults)
-        with pytest.raises(LabError, match=r"run\.json is damaged"):
+        with lab_error(r"run\.json is damaged"):
             folder.run()
 
 

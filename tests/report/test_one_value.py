@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laboratory import added_later
+from calling import lab_error
+from laboratory import added_later, source
 from synthetic_lab import FOUR_ARMS, make_lab
 from typer.testing import CliRunner
 
@@ -40,11 +41,9 @@ from gspo_lab.analysis.readings import (
 from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, noise
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS
 from gspo_lab.cli import app
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.exporters import read_run_rows
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
-from gspo_lab.recording.store import Evidence
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.formats import format_number, percent
@@ -107,8 +106,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def found(folder: Path) -> Iterator[Source]:
-    with Evidence.open(folder / "runs" / "lab.db") as evidence:
-        yield Source(evidence, "toy")
+    with source(folder / "runs" / "lab.db") as studied:
+        yield studied
 
 
 def chart(section: View | None, name: str) -> Chart:
@@ -195,9 +194,7 @@ def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> Non
     values = read(found, CLIP)
     for row in frame.to_dict("records"):
         assert row["value"] == values[f"toy/{row['arm']}/s{row['seed']}"].value
-    with pytest.raises(
-        LabError, match=r"steps='setled' \(did you mean 'settled'\?\): it is one of all, settled"
-    ):
+    with lab_error(r"steps='setled' \(did you mean 'settled'\?\): it is one of all, settled"):
         study.reading("clip_fraction_tokens", steps="setled")
 
 

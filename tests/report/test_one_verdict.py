@@ -2,13 +2,12 @@
 it.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from laboratory import rendered
+from laboratory import rendered, source, study_json
 from synthetic_lab import TWO_ARMS, make_lab, right
 
 import gspo_lab
@@ -16,7 +15,6 @@ from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import verdicts
-from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import (
     Comparison,
     Rule,
@@ -27,7 +25,6 @@ from gspo_lab.analysis.stats.ranking import ranking
 from gspo_lab.analysis.stats.verdict import Verdict, VerdictLabel
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import signed
-from gspo_lab.recording.store import Evidence
 from gspo_lab.report.formats import between
 from gspo_lab.report.page import section_html
 from gspo_lab.report.views.answer import answer_view
@@ -64,8 +61,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
     Its final score is .4 (.45) higher.
     """
     stability = make_lab(tmp_path, FIVE + STABILITY, seeds=5, change=right(course))
-    with Evidence.open(stability) as evidence:
-        found = Source(evidence, "toy")
+    with source(stability) as found:
         verdict = verdicts(found)["gspo"]
         score = decision(found).verdicts["gspo"]
         terminal = "\n".join(answer_view(found).lines)
@@ -88,7 +84,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
     report = rendered(stability, "toy")
     assert 'class="word worse">less stable' in report.html
     assert 'class="word decided">less stable' not in report.html
-    data = json.loads(report.json)["studies"]["toy"]["answer"]
+    data = study_json(report)["answer"]
     with gspo_lab.open(stability.parent) as lab:
         frame = lab.study("toy").verdicts().set_index("arm")
     assert frame.loc["gspo", "estimate"] == verdict.estimate
@@ -122,7 +118,7 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     )
     assert row["estimate"] == pytest.approx(-0.4)
     report = rendered(database, "toy")
-    data = json.loads(report.json)["studies"]["toy"]["replications"]
+    data = study_json(report)["replications"]
     assert [one["label"] for one in data["words"]] == [said]
     rows = [
         line for line in report.markdown.splitlines() if line.startswith(("| toy ", "| again "))

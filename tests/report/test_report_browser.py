@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from browser import SETTLED, Browser, Y, axis_title, saved, scroll_through
+from laboratory import source, study_json
 from synthetic_lab import FOUR_ARMS, HOSTILE, each, make_lab
 
-from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.records import AnswerRecord
-from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.page import Article, document
@@ -191,7 +190,7 @@ def test_the_numbers_can_be_taken_along(
     browser.evaluate("document.querySelector('#m-clip-minibatch .save').click()")
     rows = list(csv.reader(saved(tmp_path, "moe-m-clip-minibatch.csv").decode().splitlines()))
     assert rows[0][:2] == ["series", "seed"]
-    figure = json.loads(report.json)["studies"]["moe"]["clipping"]["figures"]["m-clip-minibatch"]
+    figure = study_json(report, "moe")["clipping"]["figures"]["m-clip-minibatch"]
     means = {(row[0], row[1]): row[2] for row in figure["rows"]}
     found = {(row[2], row[0]): float(row[3]) for row in rows[1:] if row[1] == "mean"}
     assert found == pytest.approx(means, rel=1e-5)
@@ -212,8 +211,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     change = each(AnswerRecord, lambda *_: {"text": HOSTILE + "x" * 100_000, "extracted": HOSTILE})
     toml = FOUR_ARMS.replace("problems = 20", "problems = 2")
     database = make_lab(folder, toml, name="moe", seeds=1, steps=4, change=change)
-    with Evidence.open(database) as evidence:
-        return write(render([Source(evidence, "moe")]), folder)[0]
+    with source(database, "moe") as studied:
+        return write(render([studied]), folder)[0]
 
 
 def test_a_hostile_transcript_does_nothing_and_breaks_nothing(
@@ -236,8 +235,8 @@ def test_a_hostile_transcript_does_nothing_and_breaks_nothing(
 def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     browser: Browser, finished: Path, tmp_path: Path
 ) -> None:
-    with Evidence.open(finished) as evidence:
-        watched = write(render([Source(evidence, "moe")], watch_seconds=3), tmp_path)[0]
+    with source(finished, "moe") as studied:
+        watched = write(render([studied], watch_seconds=3), tmp_path)[0]
     browser.open(watched, "#transcripts;x=prompts")
     # The page may be loading itself anew at any of these moments: then nothing is there yet, and
     # what is opened in the page that is leaving is lost. So it is opened until a page has it open

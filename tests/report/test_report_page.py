@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from first_screens import NO_BENCH, ONE_ARM, one_failed
-from laboratory import declare, rendered
+from laboratory import declare, json_of, rendered, study_json
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.matching import accept_mismatch
@@ -128,7 +128,7 @@ exact_scores = right(
 def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
     # d = .20, .25, .30: mean .25, sd .05, t(2) = 4.3027, half-width 4.3027 * .05 / sqrt(3) = .1242
     found = rendered(make_lab(tmp_path, change=exact_scores, steps=20), "toy")
-    bench = json.loads(found.json)["studies"]["toy"]["scores"]["benches"]["addition"]
+    bench = study_json(found)["scores"]["benches"]["addition"]
     assert [seed["final"] for seed in bench["gspo"]["seeds"].values()] == [0.6, 0.65, 0.7]
     assert (bench["gspo"]["start"], bench["gspo"]["final"], bench["gspo"]["gain"]) == (
         0.4,
@@ -139,7 +139,7 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
         "| gspo | 0.650 | 0.600, 0.650, 0.700 | 0.400 | +0.250 | 0 of 3 | 3 of 3 | 0 |"
         in found.markdown
     )
-    verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
+    verdict = study_json(found)["answer"]["comparisons"]["gspo"]
     assert (verdict["word"], verdict["better"]) == ("better by more than the margin", "gspo")
     assert verdict["differences"] == [0.2, 0.25, 0.3]
     assert verdict["estimate"] == 0.25
@@ -184,7 +184,7 @@ def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
     ]
     assert [row[0] for row in layers["rows"]][::4] == ["0", "1", "2", "3"]
     assert [row[1] for row in layers["rows"]][:4] == ["grpo", "grpo-replay", "gspo", "gspo-replay"]
-    cost = json.loads(report.json)["studies"]["moe"]["experts"]["replay_cost"]
+    cost = study_json(report, "moe")["experts"]["replay_cost"]
     assert cost["gspo-replay"]["bytes"] == 160000
     assert cost["gspo-replay"]["share"] == pytest.approx(0.031 / 1.1, rel=1e-5)
     assert cost["gspo"]["replay"] == "none"
@@ -199,7 +199,7 @@ FORGE = (
 def test_hostile_text_is_inert(tmp_path: Path, report: Report) -> None:
     database = make_lab(tmp_path, seeds=1)
     home = tmp_path / "runs" / "toy"
-    content = json.loads((home / "study.json").read_text())
+    content = json_of(home / "study.json")
     content |= {
         "question": HOSTILE,
         "comment": HOSTILE,
@@ -255,7 +255,7 @@ def test_scores_without_problems_leave_no_nan_on_the_page(tmp_path: Path) -> Non
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, seeds=1), "toy")
-    verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
+    verdict = study_json(found)["answer"]["comparisons"]["gspo"]
     assert (verdict["word"], verdict["low"], verdict["estimate"] is None) == (
         "no verdict",
         None,
@@ -325,7 +325,7 @@ def test_a_study_without_any_run_folder(tmp_path: Path) -> None:
 
 
 def test_matched_runs_are_certified(finished: Path, report: Report) -> None:
-    found = json.loads(report.json)["studies"]["moe"]["certificate"]
+    found = study_json(report, "moe")["certificate"]
     assert (found["ok"], len(found["pairs"]), found["reasons"]) == (True, 18, {})
     assert found["states"]["benchmark items"] == {"equal": 18}
     assert "Matched (27 checks, 18 comparisons of two runs" in report.html
@@ -338,7 +338,7 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
     home = tmp_path / "runs" / "toy"
 
     def mistype(name: str, *keys: str) -> None:
-        content = part = json.loads((home / name).read_text())
+        content = part = json_of(home / name)
         for key in keys:
             part = part[key]
         part["learning_rate"] = 0.5
@@ -347,7 +347,7 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
 
     mistype("gspo/s1/run.json", "settings", "update")
     found = rendered(database, "toy")
-    data = json.loads(found.json)["studies"]["toy"]
+    data = study_json(found)
     assert data["answer"]["comparisons"]["gspo"]["word"] == "no verdict"
     assert "undeclared difference in settings: update.learning_rate (seed 1)" in found.html
     assert "Matching: NOT matched" in found.markdown
@@ -363,13 +363,13 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
         )
     again = rendered(database, "toy")
     assert (
-        json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"]
+        study_json(again)["answer"]["comparisons"]["gspo"]["word"]
         == "better by more than the margin"
     )
     assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
     mistype("study.json", "arms", "gspo", "settings", "update")
     found = rendered(database, "toy")
-    data = json.loads(found.json)["studies"]["toy"]
+    data = study_json(found)
     assert "undeclared difference in lock: study.json" in found.html
     assert data["answer"]["comparisons"]["gspo"]["word"] == "no verdict"
     assert data["settings"]["undeclared"] == ["update.learning_rate"]
@@ -384,7 +384,7 @@ def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:
         "moe.md",
     ]
     assert paths[0].read_text(encoding="utf-8") == report.html
-    assert json.loads(paths[1].read_text())["format"] == 2
+    assert json_of(paths[1])["format"] == 2
 
 
 def test_json_has_sorted_keys_and_six_digits(report: Report) -> None:
@@ -401,9 +401,7 @@ def test_a_waived_check_is_told_with_its_reason(tmp_path: Path) -> None:
     report = rendered(make_lab(tmp_path, toml), "toy")
     assert "The check dual-clip-one-arm says that this comparison says little." in report.html
     assert "that is &lt;the&gt; question" in report.html
-    assert (
-        "that is <the> question" in json.loads(report.json)["studies"]["toy"]["limits"]["limits"][0]
-    )
+    assert "that is <the> question" in study_json(report)["limits"]["limits"][0]
     assert "dual-clip-one-arm" in report.markdown
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from first_screens import ONE_ARM
+from laboratory import source
 from synthetic_lab import FOUR_ARMS, each, make_lab
 
 from gspo_lab.analysis.findings.paired_comparisons import scalars
@@ -39,8 +40,8 @@ AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
 
 def written(database: Path, write: ViewWriter) -> View:
     """One section of the study `toy`."""
-    with Evidence.open(database) as evidence:
-        return write(Source(evidence, "toy"))
+    with source(database) as studied:
+        return write(studied)
 
 
 def charts(view: View) -> dict[str, Chart]:
@@ -172,11 +173,9 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
             else record
         )
 
-    with Evidence.open(
-        make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)
-    ) as evidence:
-        chart = charts(curves_view(Source(evidence, "toy")))["m-reward"]
-        sampled = course(Source(evidence, "toy")).sampled
+    with source(make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)) as studied:
+        chart = charts(curves_view(studied))["m-reward"]
+        sampled = course(studied).sampled
     line = of(chart, "grpo")
     assert len(line.x) == 200
     assert (line.x[0], line.y[0]) == (1.0, 1.0)  # steps 0, 1, 2
@@ -195,11 +194,9 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
             return replace(record, reward_mean=ahead)
         return record
 
-    with Evidence.open(
-        make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)
-    ) as evidence:
-        assert course(Source(evidence, "toy")).width == 2
-        *_, tail = scalars(Source(evidence, "toy"))
+    with source(make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)) as studied:
+        assert course(studied).width == 2
+        *_, tail = scalars(studied)
     assert tail.values == {("grpo", 0): 0.0, ("gspo", 0): 1.0}
 
 
@@ -386,13 +383,13 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
             return UpdateRecord(step=record.step, minibatch=record.minibatch)
         return None
 
-    with Evidence.open(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change)) as evidence:
+    with source(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change), "moe") as studied:
         found: dict[str, Chart] = {}
         for writer in (curves_view, clipping_view, diagnostics_view):
-            found |= charts(writer(Source(evidence, "moe")))
-        assert experts_view(Source(evidence, "moe")) is None
-        assert collapse_view(Source(evidence, "moe")) is None
-        page = render([Source(evidence, "moe")])
+            found |= charts(writer(studied))
+        assert experts_view(studied) is None
+        assert collapse_view(studied) is None
+        page = render([studied])
     assert len(found) > 12
     assert not [chart.id for chart in found.values() if chart.values()]
     assert page.html.count('class="missing"') >= len(found)

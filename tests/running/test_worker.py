@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from waiting import until
 
 from gspo_lab.common.atomic_files import write_sums
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.recording.journal import scan
@@ -181,7 +181,7 @@ def test_no_run_is_finished_without_its_final_model(tmp_path: Path) -> None:
     with folder.append() as journal:
         sink = JournalSink(folder, run, journal, 0)
         sink.write([RunStatus(state="started", step=0), StepRecord(step=0, prompts=1, responses=2)])
-        with pytest.raises(LabError, match="final is missing though the run came to its end"):
+        with lab_error("final is missing though the run came to its end"):
             sink.write_progress(State.FINISHED)
         assert not folder.status().finished
         folder.final.mkdir()

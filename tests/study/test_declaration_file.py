@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from study_files import ARMS, SHARED, load
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Declaration, Edit, digest
 
@@ -72,12 +72,12 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
     ],
 )
 def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: JsonObject) -> None:
-    with pytest.raises(LabError, match="here is no study of this lab"):
+    with lab_error("here is no study of this lab"):
         Declaration.parse({**written(tmp_path), **change}, "here")
 
 
 def test_another_version_s_declaration_and_other_data_are_told(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="here was written by another version of gspo-lab"):
+    with lab_error("here was written by another version of gspo-lab"):
         Declaration.parse({**written(tmp_path), "verdict": {"margins": 3}}, "here")
-    with pytest.raises(LabError, match="no study of this lab"):
+    with lab_error("no study of this lab"):
         Declaration.parse([1], "here")

@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
 pytest.importorskip("torch")  # small_models makes models
 from small_models import small_start
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.study import Run, load_study
 from gspo_lab.study.schema import BUILT_IN_MODELS
@@ -51,7 +51,7 @@ def test_a_relative_model_lies_beside_the_study(
     assert study("Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
     shutil.move(beside / "my-model", elsewhere / "my-model")
     study("my-model")
-    with pytest.raises(LabError, match=r"write model = '\.\./elsewhere/my-model'"):
+    with lab_error(r"write model = '\.\./elsewhere/my-model'"):
         preflight(load_study(path), on_this_machine=False)
 
 

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.study import load_study
 from gspo_lab.training.engines.check import check_engine
 
@@ -30,7 +30,7 @@ def test_the_quickstart_is_accepted_by_every_engine_with_the_papers_aggregation(
 def test_areal_names_the_setting_under_which_it_takes_the_quickstart() -> None:
     path = DOCS.parent / "studies/quickstart.toml"
     (arm, *_) = load_study(path, overrides=["engine=areal"]).arms.values()
-    with pytest.raises(LabError, match="set aggregation = 'token-mean' in every arm"):
+    with lab_error("set aggregation = 'token-mean' in every arm"):
         check_engine(arm.name, arm.settings)
 
 

@@ -5,6 +5,7 @@ dotted path.
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.common.errors import LabError
@@ -261,7 +262,7 @@ def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
     assert only.startswith(f"{tmp_path / 'tiny.toml'}: not valid TOML: ")
     assert "line 1" in only
     (tmp_path / "latin.toml").write_bytes(b'question = "\xe9?"')
-    with pytest.raises(LabError, match=r"latin\.toml: not valid TOML"):
+    with lab_error(r"latin\.toml: not valid TOML"):
         load_study(tmp_path / "latin.toml")
     for text, said in (
         (f"steps = {'9' * 5000}", "not valid TOML: Exceeds the limit"),
@@ -300,9 +301,9 @@ def test_a_missing_file_is_told_with_the_nearest_name_beside_it(tmp_path: Path) 
         == f"no study file {tmp_path / 'quikstart.toml'} (did you mean 'quickstart'?); {tmp_path}/"
         " has other, quickstart"
     )
-    with pytest.raises(LabError, match="no study file"):
+    with lab_error("no study file"):
         load_study(tmp_path / "nowhere" / "x.toml")
-    with pytest.raises(LabError, match="no study file"):
+    with lab_error("no study file"):
         load_study(tmp_path)
 
 

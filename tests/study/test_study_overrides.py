@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from calling import lab_error
 from study_files import ARMS, SHARED, load, mistakes
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import table_of
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
@@ -254,7 +254,7 @@ def test_a_study_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "studies").mkdir()
     path.rename(tmp_path / "studies" / "moved.toml")
     assert load_study(Path("moved")).command == ("studies/moved.toml",)
-    with pytest.raises(LabError, match="no study file moevd"):
+    with lab_error("no study file moevd"):
         load_study(Path("moevd"))
 
 

@@ -1,11 +1,11 @@
 import re
 
 import pytest
+from calling import lab_error
 from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.addition import Addition, demonstration, hasty_answer, steps_right
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.pools import SLACK_TOKENS
@@ -65,7 +65,7 @@ def test_hasty_is_the_share_of_training_demonstrations_without_steps() -> None:
         assert (a.id, a.prompt, a.reference) == (b.id, b.prompt, b.reference)
     assert list(plain.problems("held-out")[:50]) == list(task.problems("held-out")[:50])
     for wrong in (-0.1, 1.5, "half", True):
-        with pytest.raises(LabError, match="hasty"):
+        with lab_error("hasty"):
             Addition(hasty=wrong)  # type: ignore[arg-type]
 
 
@@ -244,11 +244,7 @@ def test_a_demonstration_has_all_of_its_steps(numbers: list[int]) -> None:
 
 
 def test_rewards_that_the_task_cannot_give_are_refused() -> None:
-    with pytest.raises(
-        LabError, match=r"task 'addition': rewards = 'step' must be one of correct, steps$"
-    ):
+    with lab_error(r"task 'addition': rewards = 'step' must be one of correct, steps$"):
         Addition(rewards=["correct", "step"])
-    with pytest.raises(
-        LabError, match="rewards needs worked steps, which answers with words = true lack"
-    ):
+    with lab_error("rewards needs worked steps, which answers with words = true lack"):
         Addition(rewards=["correct"], words=True)

@@ -12,9 +12,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from calling import lab_error
 from public_data import public
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import BENCHMARKS, build_task, task_key
 from gspo_lab.tasks.benchmarks.published_benchmark import prompt
@@ -167,7 +167,7 @@ DAMAGED: dict[str, tuple[list[Any], str]] = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_copy_is_an_error_and_never_a_lower_score(damage: str, write_rows: Write) -> None:
     rows, message = DAMAGED[damage]
-    with pytest.raises(LabError, match=message) as caught:
+    with lab_error(message) as caught:
         problems("aime24", write_rows("copy.jsonl", rows))
     assert "\n" not in str(caught.value)
 
@@ -188,7 +188,7 @@ def test_files_that_are_none(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         build_task("aime24", {"data": name}, tmp_path).problems("held-out")
 
 
@@ -206,7 +206,7 @@ def test_the_environment_names_a_folder_or_a_file(
             keys.add(task_key("aime25", {}))
     assert len(keys) == 2, "what is asked is part of a task's key"
     monkeypatch.setenv("GSPO_LAB_DATA", str(path.parent / "nothing"))
-    with pytest.raises(LabError, match="GSPO_LAB_DATA: no file or folder"):
+    with lab_error("GSPO_LAB_DATA: no file or folder"):
         build_task("aime24", {}).problems("held-out")
 
 
@@ -230,9 +230,7 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - {"gsm8k"}))
 def test_only_gsm8k_can_be_trained_on(name: str) -> None:
-    with pytest.raises(
-        LabError, match=r"is a benchmark and has no problems to train on; train on gsm8k"
-    ):
+    with lab_error(r"is a benchmark and has no problems to train on; train on gsm8k"):
         build_task(name, {}).problems("train")
 
 

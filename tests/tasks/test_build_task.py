@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import TASKS, Defaults, Task, build_task, grade_answer, task_key
 
 OWN_TASK = """
@@ -101,7 +101,7 @@ def test_mistakes(tmp_path: Path, name: str, options: dict[str, object], message
     (tmp_path / "own.py").write_text(OWN_TASK)
     (tmp_path / "broken.py").write_text("\ndef grade(:\n")
     (tmp_path / "failing.py").write_text("1 / 0\n")
-    with pytest.raises(LabError, match=message) as caught:
+    with lab_error(message) as caught:
         build_task(name, options, tmp_path)
     assert "\n" not in str(caught.value)
 

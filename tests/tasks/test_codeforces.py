@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Task, build_task, grade_answer
 from gspo_lab.tasks.benchmarks import codeforces
@@ -236,9 +236,8 @@ def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
     path = str(write_rows("own.jsonl", [DOUBLE, *other, TRIPLE]))
     task = build_task("codeforces", {"data": path, "tests": "official"})
     assert [one.id for one in task.problems("held-out")] == ["1/A"]
-    with pytest.raises(
-        LabError,
-        match=r"its generated tests are missing: no file .*test_cases_0001.parquet; or use",
+    with lab_error(
+        r"its generated tests are missing: no file .*test_cases_0001.parquet; or use",
     ):
         build_task("codeforces", {"data": path}).problems("held-out")
 
@@ -258,7 +257,7 @@ def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
     ],
 )
 def test_damaged_rows_are_errors(write_rows: Write, row: JsonObject, message: str) -> None:
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         build_task("codeforces", {"data": str(write_rows("own.jsonl", [row]))}).problems("held-out")
 
 
@@ -272,7 +271,7 @@ def test_generated_tests_are_counted_and_read_once_for_all_answers(
     assert own.grade(problem, answer) == first
     assert first.correct is True
     codeforces._generated.cache_clear()
-    with pytest.raises(LabError, match=r"1 tests of 1/C, not 2"):
+    with lab_error(r"1 tests of 1/C, not 2"):
         own.grade(problem, answer)
 
 
@@ -285,5 +284,5 @@ def test_generated_tests_are_counted_and_read_once_for_all_answers(
     ],
 )
 def test_mistakes_in_options(options: JsonObject, message: str) -> None:
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         build_task("codeforces", options)

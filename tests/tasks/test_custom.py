@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Grade, Problem, Task, build_task
 from gspo_lab.tasks.base import grade_answer
@@ -251,7 +251,7 @@ ONE = '{"prompt": "a", "reference": "b"}\n'
     ],
 )
 def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(LabError, match=message) as caught:
+    with lab_error(message) as caught:
         build(write(tmp_path, text))
     assert "\n" not in str(caught.value)
 
@@ -263,10 +263,10 @@ def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
 def test_bad_options(tmp_path: Path, options: JsonObject, message: str) -> None:
     write(tmp_path, numbered(40))
     (tmp_path / "leak.jsonl").write_text(lines({"id": "other", "prompt": "2+1=", "reference": 3}))
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         build(tmp_path, **options)
     (tmp_path / "problems.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(LabError, match="cannot be read as UTF-8 text"):
+    with lab_error("cannot be read as UTF-8 text"):
         build(tmp_path)
 
 
@@ -398,18 +398,15 @@ def test_what_it_returns_wrongly_is_an_error_of_that_grade(
 
 
 def test_what_does_not_fit_is_one_line(make: Any) -> None:
-    with pytest.raises(
-        LabError,
-        match=r"parameter 'difficulty' is not a column of a problem; it can be completions",
+    with lab_error(
+        r"parameter 'difficulty' is not a column of a problem; it can be completions",
     ):
         make("trl_of_a_column_that_is_not_there")
-    with pytest.raises(LabError, match="messages belongs to reward functions of TRL; leave it out"):
+    with lab_error("messages belongs to reward functions of TRL; leave it out"):
         make("grade", messages=True)
-    with pytest.raises(
-        LabError, match="data_source belongs to reward functions of verl; leave it out"
-    ):
+    with lab_error("data_source belongs to reward functions of verl; leave it out"):
         make("trl", data_source="sums")
-    with pytest.raises(LabError, match="the function is async; make it a plain one"):
+    with lab_error("the function is async; make it a plain one"):
         make("asynchronous")
 
 

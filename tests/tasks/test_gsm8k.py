@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 from public_data import public
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k
@@ -79,7 +79,5 @@ def test_a_gold_without_its_mark_is_an_error(
         for n in range(1_318)
     ]
     path = write_rows("own.jsonl", [*rows, {"question": "And now?", "answer": "They are 5."}])
-    with pytest.raises(
-        LabError, match=r"own.jsonl, row 1319: the answer must end in '#### NUMBER'"
-    ):
+    with lab_error(r"own.jsonl, row 1319: the answer must end in '#### NUMBER'"):
         Gsm8k(data=str(path)).problems("held-out")

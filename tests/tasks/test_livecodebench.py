@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 from case_tables import cases
+from laboratory import json_of
 from public_data import public
 
 from gspo_lab.analysis.stats.passk import pass_at_k
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Task, build_task, task_key
 from gspo_lab.tasks.benchmarks.final_answers import NoAnswer
@@ -141,7 +142,7 @@ def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, insid
     cases(__file__, "mistakes_in_names_and_options"),
 )
 def test_mistakes_in_names_and_options(name: str, options: JsonObject, message: str) -> None:
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         build_task(f"livecodebench{name}", options)
 
 
@@ -179,7 +180,7 @@ DAMAGED: dict[str, tuple[list[Any], str]] = {
 def test_a_damaged_file_is_an_error(damage: str, write_rows: Write) -> None:
     rows, message = DAMAGED[damage]
     task = made(write_rows("own.jsonl", rows))
-    with pytest.raises(LabError, match=message) as caught:
+    with lab_error(message) as caught:
         task.problems("held-out")
     assert "\n" not in str(caught.value)
 
@@ -187,10 +188,10 @@ def test_a_damaged_file_is_an_error(damage: str, write_rows: Write) -> None:
 def test_a_release_must_be_whole(release: Path) -> None:
     lines = (release / "test3.jsonl").read_text().splitlines()
     (release / "test3.jsonl").write_text("\n".join(lines[:-1]))
-    with pytest.raises(LabError, match="879 problems in 5 files, not the 880 of the release"):
+    with lab_error("879 problems in 5 files, not the 880 of the release"):
         build_task("livecodebench", {"data": str(release)}).problems("held-out")
     (release / "test3.jsonl").unlink()
-    with pytest.raises(LabError, match=r"the release needs test3.jsonl too"):
+    with lab_error(r"the release needs test3.jsonl too"):
         build_task("livecodebench", {"data": str(release)}).problems("held-out")
 
 
@@ -198,7 +199,7 @@ def test_a_file_that_changes_behind_the_index_is_noticed(own: Task, tmp_path: Pa
     problem = own.problems("held-out")[0]
     path = tmp_path / "own.jsonl"
     path.write_text(path.read_text().replace("10\\\\n", "11\\\\n"))
-    with pytest.raises(LabError, match=r"the line of own_a has changed"):
+    with lab_error(r"the line of own_a has changed"):
         own.grade(problem, fenced("print(1)"))
 
 
@@ -383,9 +384,7 @@ class Bomb:
 
 
 def test_the_tests_of_the_genuine_row() -> None:
-    cases = decode_cases(
-        "row", json.loads(public("lcb_one_row.jsonl").read_text()), functional=False
-    )
+    cases = decode_cases("row", json_of(public("lcb_one_row.jsonl")), functional=False)
     assert len(cases) == 5
     assert cases[0] == Case(b"6\nabc\nacb\nbac\nbca\ncab\ncba\n", b"YES\nYES\nYES\nNO\nNO\nYES\n")
     assert all(case.input.endswith(b"\n") for case in cases)
@@ -429,20 +428,20 @@ def test_both_encodings(private: str) -> None:
 def test_what_cannot_be_decoded_is_an_error_and_never_an_empty_list(
     public: str, private: str, message: str
 ) -> None:
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         decoded(public, private)
 
 
 def test_a_functional_test_must_expect_json() -> None:
     broken = json.dumps([FUNCTIONAL[0] | {"output": "[1, 2"}])
-    with pytest.raises(LabError, match=r"expects '\[1, 2', which is not JSON"):
+    with lab_error(r"expects '\[1, 2', which is not JSON"):
         decoded(broken, "[]", functional=True)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_that_would_run_code_runs_none(tmp_path: Path, protocol: int) -> None:
     target = tmp_path / "written"
-    with pytest.raises(LabError, match=r"the global .* is refused"):
+    with lab_error(r"the global .* is refused"):
         decoded(json.dumps(STDIN), packed(Bomb(target), protocol))
     assert not target.exists()
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from calling import lab_error
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.base import Problem
 from gspo_lab.tasks.pools import HELD_OUT_SHARE, Pool, deal, hash_fraction, shuffled
@@ -107,5 +107,5 @@ def test_pools_are_equal_in_every_process() -> None:
 
 
 def test_unknown_split() -> None:
-    with pytest.raises(LabError, match="no split 'test'"):
+    with lab_error("no split 'test'"):
         Addition(digits=1).problems("test")

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import gspo_lab
+from calling import gspo_lab, lab_error
 
 pytest.importorskip("reasoning_gym")
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import Problem, Task, build_task, task_key
 
 ONE_DIGIT = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
@@ -83,7 +82,7 @@ def test_a_grade_needs_no_generated_problems_before() -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(LabError, match=message) as refused:
+    with lab_error(message) as refused:
         task(name, **options)
     assert "\n" not in str(refused.value)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 from case_tables import cases
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Grade, Problem, ReplyError, Task, Turn, build_task, grade_answer
 from gspo_lab.tasks.grader_dry_run import first_failure
@@ -123,7 +123,7 @@ def test_the_reward_is_the_sum_of_its_turns(
     ],
 )
 def test_senseless_options_are_refused(folder: Path, options: JsonObject, told: str) -> None:
-    with pytest.raises(LabError, match=told):
+    with lab_error(told):
         own(folder, **options)
 
 
@@ -135,7 +135,7 @@ def test_a_class_with_turns_needs_a_reply(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(
         f"class T:\n    {body}    def grade(self, problem, answer): pass\n"
     )
-    with pytest.raises(LabError, match="has 2 turns and no 'reply'"):
+    with lab_error("has 2 turns and no 'reply'"):
         build_task("t.py:T", {}, tmp_path)
 
 

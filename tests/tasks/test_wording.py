@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks import TASKS, Problem, Turn, build_task, task_key
 from gspo_lab.tasks.pools import last_number
 
@@ -37,7 +37,7 @@ def test_every_task_asks_in_words(name: str) -> None:
         if task.max_turns == 1:
             assert shown is not None
             assert task.grade(problem, shown).correct
-    with pytest.raises(LabError, match=rf"task '{name}': words = 'yes' must be true or false"):
+    with lab_error(rf"task '{name}': words = 'yes' must be true or false"):
         build_task(name, {"words": "yes"})
 
 

@@ -1,5 +1,5 @@
-"""The shape of the database, as data: tables made from the records' fields, and the views that
-scores are read from.
+"""The shape of the database: tables made from the records' fields, those of tables.toml, and the
+views that scores are read from.
 
 A record's field is a column of its table under the same name. A new field therefore needs nothing
 here: `database` adds the column to databases that lack it. Meanings travel into the file as SQL
@@ -7,8 +7,10 @@ comments and as the table `metrics`, so that somebody who opens it with `sqlite3
 every column explained.
 """
 
+import tomllib
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -91,34 +93,34 @@ def field_columns(record: type[Record]) -> list[Column]:
     return out
 
 
-def _plain(
-    name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False
-) -> Column:
-    return Column(name, type, "-", meaning, json, required)
+_TOML = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
 
 
-RUN_ID = _plain(
-    "run_id",
-    "the run: study/arm/s<seed>, which is also its folder under runs/; or a model or server that"
-    " was asked without a run: _subjects/<name>",
-    required=True,
-)
-EVALUATION = _plain(
-    "evaluation",
-    "'' for what the run itself recorded; else the folder under evaluations/ that holds a later"
-    " evaluation of it",
-    required=True,
-)
-POSITION = _plain(
-    "position", "0, 1, 2, ... in the order of the journal", type="INTEGER", required=True
-)
+def _column(name: str, entry: Any) -> Column:
+    """A column of tables.toml."""
+    if isinstance(entry, str):
+        return Column(name, "TEXT", "-", entry)
+    if "shared" in entry:
+        return SHARED[name]
+    return Column(name, unit="-", **{"type": "TEXT", **entry})
+
+
+SHARED = {name: _column(name, entry) for name, entry in _TOML["shared"].items()}
+"""The columns that several tables have."""
+
+
+def _table(name: str) -> TableSpec:
+    """A table of tables.toml."""
+    entry = _TOML[name]
+    columns = tuple(_column(column, meaning) for column, meaning in entry["columns"].items())
+    return TableSpec(name, entry["meaning"], tuple(entry["key"]), columns)
 
 
 def _record_table(
     record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True
 ) -> TableSpec:
     columns_of = field_columns(record)
-    identity = [column for column in (RUN_ID, EVALUATION, POSITION) if column.name in key]
+    identity = [column for name, column in SHARED.items() if name in key]
     # JSON columns come last: a long row spills its end, and reading the numbers before it never
     # touches the spill.
     ordered = [
@@ -129,169 +131,14 @@ def _record_table(
     return TableSpec(record.table, meaning, key, tuple(ordered), clustered)
 
 
-STUDIES = TableSpec(
-    "studies",
-    "One row per study: what was declared before its first step.",
-    ("study",),
-    (
-        _plain("study", "the study's name: its folder under runs/", required=True),
-        _plain("question", "the question it asks"),
-        _plain("digest", "sha256 of the resolved study"),
-        _plain("declared_at", "seconds since 1970 when study.json was written", type="REAL"),
-        _plain(
-            "content",
-            "study.json, whole: arms in their order, settings, seeds, verdict rule",
-            json=True,
-        ),
-    ),
-)
-
-RUNS = TableSpec(
-    "runs",
-    "One row per run: an arm with a seed, and where it stands.",
-    ("run_id",),
-    (
-        RUN_ID,
-        _plain("study", "the study it belongs to", required=True),
-        _plain("arm", "the treatment", required=True),
-        _plain(
-            "seed",
-            "the seed that pairs it with the other arms' runs",
-            type="INTEGER",
-            required=True,
-        ),
-        _plain(
-            "state",
-            "planned (nothing recorded yet), running, interrupted (started, but no worker holds its"
-            " lock), stopped (on request), finished, failed, or missing (its folder is gone; the"
-            " rows stay until `gspo-lab records rebuild`)",
-            required=True,
-        ),
-        _plain("steps_done", "rollout batches trained on and recorded", type="INTEGER"),
-        _plain(
-            "steps_planned",
-            "rollout batches asked for; NULL where a log does not tell",
-            type="INTEGER",
-        ),
-        _plain("started_at", "seconds since 1970 when its first worker started", type="REAL"),
-        _plain(
-            "finished_at",
-            "seconds since 1970 when its last worker left; NULL while it runs",
-            type="REAL",
-        ),
-        _plain("message", "one line for people: why it failed"),
-        _plain("declaration", "sha256 of what study.json locked, as its run.json has it"),
-        _plain("declared", "the settings its arm states itself", json=True),
-        _plain(
-            "reference_bands", "per rule the clip range at which would_clip_* is counted", json=True
-        ),
-        _plain("settings", "every setting, resolved; of an imported run those recorded", json=True),
-        _plain(
-            "facts",
-            "what its last worker found out about itself: versions, device, digests",
-            json=True,
-        ),
-    ),
-)
-
-SUBJECT_ROWS = TableSpec(
-    "subjects",
-    "One row per model or server that was asked without a run.",
-    ("run_id",),
-    (
-        RUN_ID,
-        _plain("kind", "model or server"),
-        _plain("name", "the model's folder or Hub id, or its name on the server"),
-        _plain("content", "subject.json, whole: what answered", json=True),
-    ),
-)
-
-EVALUATIONS = TableSpec(
-    "evaluations",
-    "One row per later evaluation of a run, a model or a server: how it was asked, fixed before the"
-    " first answer.",
-    ("run_id", "evaluation"),
-    (
-        RUN_ID,
-        EVALUATION,
-        _plain("bench", "the benchmark"),
-        _plain(
-            "content",
-            "evaluation.json, whole: task, prompt, data, sampling, limits, grader, seed",
-            json=True,
-        ),
-    ),
-)
-
-METRICS = TableSpec(
-    "metrics",
-    "One row per recorded field: what the columns of steps, updates, answers and statuses mean.",
-    ("table_name", "name"),
-    (
-        _plain("table_name", "the table it is a column of", required=True),
-        _plain("name", "the column", required=True),
-        _plain("type", "INTEGER, REAL, TEXT or JSON", required=True),
-        _plain("unit", "its unit; '-' for none", required=True),
-        _plain("meaning", "its definition", required=True),
-    ),
-)
-
-FILES = TableSpec(
-    "files",
-    "Bookkeeping of `ingest`: how far each file under runs/ has been read.",
-    ("path",),
-    (
-        _plain("path", "the file, from runs/ on", required=True),
-        _plain(
-            "size", "its size in bytes when it was last looked at", type="INTEGER", required=True
-        ),
-        _plain(
-            "modified_ns",
-            "its inode's time of change then, in nanoseconds since 1970",
-            type="INTEGER",
-            required=True,
-        ),
-        _plain(
-            "offset",
-            "bytes taken in: the end of its last complete line",
-            type="INTEGER",
-            required=True,
-        ),
-        _plain("head", "sha256 of its first line: a journal that was begun anew is read anew"),
-        _plain(
-            "tail",
-            "the digest of the last line that was taken in: a journal whose chain is another is"
-            " read anew",
-        ),
-    ),
-)
-
-DAMAGED = TableSpec(
-    "damaged",
-    "One row per line of a journal that is damaged and left out, before which one is missing, or at"
-    " which its end is.",
-    ("path", "line"),
-    (
-        _plain("path", "the journal, from runs/ on", required=True),
-        _plain("line", "the line in it, counted from 1", type="INTEGER", required=True),
-        RUN_ID,
-        _plain(
-            "gap",
-            "1 where the line itself is whole, but does not follow from the one before it; 2 where"
-            " the journal was longer, and went on with this line; 3 where the journal is that of"
-            " another run",
-            type="INTEGER",
-        ),
-    ),
-)
-
-ABOUT = TableSpec(
-    "about",
-    "What this file is.",
-    ("key",),
-    (_plain("key", "which fact", required=True), _plain("value", "the fact", required=True)),
-)
-
+ABOUT = _table("about")
+STUDIES = _table("studies")
+RUNS = _table("runs")
+SUBJECT_ROWS = _table("subjects")
+EVALUATIONS = _table("evaluations")
+METRICS = _table("metrics")
+FILES = _table("files")
+DAMAGED = _table("damaged")
 STEPS = _record_table(StepRecord, ("run_id", "step"), "One row per rollout batch of a run.")
 UPDATES = _record_table(
     UpdateRecord, ("run_id", "step", "minibatch"), "One row per optimizer update of a run."

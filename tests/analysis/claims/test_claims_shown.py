@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from claim_lab import PAIR, Fields, Numbers, evidence, gives
+from laboratory import source, study_json
 
 from gspo_lab.analysis.claims import LIBRARY, judge
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.store import DATABASE, Evidence
+from gspo_lab.recording.store import DATABASE
 from gspo_lab.report import render
 from gspo_lab.report.views.claims import claims_view
 from gspo_lab.study import Run
@@ -81,11 +82,11 @@ def test_a_study_without_claims_says_so_and_has_no_such_section(tmp_path: Path) 
 
 
 def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
-    with Evidence.open(declared / DATABASE) as opened:
-        report = render([Source(opened, "toy")])
-        section = claims_view(Source(opened, "toy"))
+    with source(declared / DATABASE) as studied:
+        report = render([studied])
+        section = claims_view(studied)
     assert section is not None
-    data: JsonObject = json.loads(report.json)["studies"]["toy"]["claims"]
+    data: JsonObject = study_json(report)["claims"]
     assert [one["id"] for one in data["claims"]] == NAMES
     assert [one["word"] for one in data["claims"]] == [
         "supported",

@@ -11,11 +11,9 @@ from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.answer import StudyAnswer
 from gspo_lab.analysis.findings.decision import against, decision
 from gspo_lab.analysis.findings.stability import stability_verdicts
-from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats.proportions import fisher_p
 from gspo_lab.analysis.stats.stability import StabilityVerdict
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
-from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Run
 
 STABILITY = TWO_ARMS + '[verdict]\nquestion = "stability"\n'
@@ -40,13 +38,13 @@ def collapsing(*arms: str) -> Change:
 
 
 def answered(database: Path) -> StudyAnswer:
-    with Evidence.open(database) as evidence:
-        return answer(Source(evidence, "toy"))
+    with source(database) as studied:
+        return answer(studied)
 
 
 def stood(database: Path) -> dict[str, StabilityVerdict]:
-    with Evidence.open(database) as evidence:
-        return stability_verdicts(Source(evidence, "toy"))
+    with source(database) as studied:
+        return stability_verdicts(studied)
 
 
 def rising(gap: float) -> Change:
@@ -79,9 +77,9 @@ def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Pat
     """A study that says nothing of it asks for the score; of imported runs more are to be
     imported.
     """
-    with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
-        found = answer(Source(evidence, "toy"))
-        imported = Source(evidence, "toy")
+    with source(make_lab(tmp_path, gain=0.0)) as studied:
+        found = answer(studied)
+        imported = studied
         assert imported.declaration.verdict.question == "score"
         imported.__dict__["declaration"] = replace(imported.declaration, recorded=("steps",))
         assert answer(imported).command == "import more seeds (5 or more)"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laboratory import rendered, source
+from laboratory import rendered, source, study_json
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
 from gspo_lab.analysis.claims import answer
@@ -17,13 +17,11 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import ranked
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import verdicts
-from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Rule, Scores, decide_all
 from gspo_lab.analysis.stats.levels import fixed_sequence
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, StepRecord
-from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
 from gspo_lab.running.plan.detectable_effect import detectable
 from gspo_lab.study import Run, Study, load_study
@@ -65,7 +63,7 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     assert pair.paired.differences == pytest.approx([0.25, 0.15, 0.25, 0.15, 0.25])
     assert said.verdicts == (verdict,)
     report = rendered(database, "toy")
-    data = json.loads(report.json)["studies"]["toy"]["answer"]["verdicts"]
+    data = study_json(report)["answer"]["verdicts"]
     assert list(data) == [verdict.subject]
     assert sentence(verdict) in report.html
     assert sentence(verdict) in report.markdown
@@ -97,7 +95,7 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     sentence = f"{NAMES[0]} is better than {NAMES[1]} by more than the margin"
     for text in (report.html, report.markdown, " ".join(report.lines), report.json):
         assert sentence in text
-    data = json.loads(report.json)["studies"]["second"]
+    data = study_json(report, "second")
     assert list(data["answer"]["verdicts"]) == [NAMES[0]]
     assert [list(execution["comparisons"]) for execution in data["replications"]["executions"]] == [
         [NAMES[0]]
@@ -246,7 +244,7 @@ THREE = TWO_ARMS + '[arm.third]\nobjective = "gspo-token"\n'
 
 
 def answer_in(report: Report) -> Any:
-    return json.loads(report.json)["studies"]["toy"]["answer"]
+    return study_json(report)["answer"]
 
 
 @pytest.mark.parametrize(
@@ -292,8 +290,8 @@ def other_prompts(run: Run, record: Record) -> Record:
     ids=["two arms have a verdict", "runs that are no pairs", "runs that have not finished"],
 )
 def test_nothing_else_is_ranked(tmp_path: Path, toml: str, made: JsonObject) -> None:
-    with Evidence.open(make_lab(tmp_path, toml, **made)) as evidence:
-        assert ranked(Source(evidence, "toy")) is None
+    with source(make_lab(tmp_path, toml, **made)) as studied:
+        assert ranked(studied) is None
 
 
 def test_stability_is_not_answered_by_places(tmp_path: Path) -> None:

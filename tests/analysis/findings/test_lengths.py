@@ -1,12 +1,11 @@
 """The laws of length, from a real database whose log-ratios follow a law that is known."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from laboratory import added_later, declare, leave, source
+from laboratory import added_later, declare, leave, source, study_json
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
@@ -15,10 +14,9 @@ from gspo_lab.analysis.findings.sweeps import (
     dose_response,
     lengths,
 )
-from gspo_lab.analysis.readings import Source
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
-from gspo_lab.recording.store import DATABASE, Evidence, ingest
+from gspo_lab.recording.store import DATABASE, ingest
 from gspo_lab.report import render
 from gspo_lab.study import Run, load_study
 
@@ -141,7 +139,7 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     assert (run.clipped_grpo, run.clipped_gspo) == pytest.approx((0.00075, 0.3))
     assert sentences == [f"{one}." for one in lines(laws)]
     assert lines(laws)[2] == "gspo: spread of log s ~ L^-0.5 [-0.748, -0.252]"
-    told = json.loads(report.json)["studies"]["long"]["lengths"]
+    told = study_json(report, "long")["lengths"]
     assert told["exponents"]["gspo"]["spread"]["estimate"] == pytest.approx(-0.5)
     assert told["runs"]["grpo"]["16"]["2"]["spread"] == pytest.approx(0.01 * 16**-0.6, rel=1e-5)
     # Mean of 16^-.4, 16^-.5, 16^-.6 is .2565, of 256 to the same .0691.
@@ -167,9 +165,9 @@ def test_a_seed_without_a_length_has_no_law(tmp_path: Path) -> None:
     def finished(run: Run) -> bool:
         return run.settings.rollout.max_tokens != 256
 
-    with Evidence.open(lab(tmp_path, finished)) as evidence:
-        laws = lengths(Source(evidence, "long"))
-        only = decided_sentences(decision(Source(evidence, "long")))
+    with source(lab(tmp_path, finished), "long") as studied:
+        laws = lengths(studied)
+        only = decided_sentences(decision(studied))
     assert list(laws.runs["gspo"]) == [16.0, 64.0]
     assert only
     with_all = {law.quantity: law.exponent.n for law in laws.laws if law.family == "gspo"}

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from laboratory import added_later, rendered, source
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
@@ -34,8 +35,8 @@ by_step = right(lambda run, step: RIGHT[step] / 20)
 
 
 def first_outcome(database: Path) -> RunOutcome:
-    with Evidence.open(database) as evidence:
-        return outcomes(Source(evidence, "toy"), "addition")[0]
+    with source(database) as studied:
+        return outcomes(studied, "addition")[0]
 
 
 def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(
@@ -208,8 +209,8 @@ EQUAL = right(lambda run, step: EIGHT / 20, by_seed)
 
 
 def decided(database: Path) -> Decision:
-    with Evidence.open(database) as evidence:
-        return decision(Source(evidence, "toy"))
+    with source(database) as studied:
+        return decision(studied)
 
 
 def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_what_is_asked_twice_is_found_once(tmp_path: Path) -> None:
         assert decision(found).matched is study_certificate(found)
         assert (found.label, Source(evidence, "toy").label) == ("there", "toy")
         assert finished_seeds(found, ["grpo", "gspo"]) == [0, 1, 2]
-        with pytest.raises(LabError, match=r"no study 'tou'.*did you mean 'toy'"):
+        with lab_error(r"no study 'tou'.*did you mean 'toy'"):
             _ = Source(evidence, "tou").declaration
 
 
@@ -365,8 +366,8 @@ def test_it_stands_in_the_sentence_of_terminal_and_card(
     tmp_path: Path, gain: float, said: str
 ) -> None:
     database = make_lab(tmp_path, gain=gain)
-    with Evidence.open(database) as evidence:
-        (sentence,) = decided_sentences(decision(Source(evidence, "toy")))
+    with source(database) as studied:
+        (sentence,) = decided_sentences(decision(studied))
     assert sentence.startswith(said)
     assert " on this one starting model" in sentence
     report = rendered(database, "toy")

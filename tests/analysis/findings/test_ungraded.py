@@ -2,23 +2,21 @@
 three evaluations.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from laboratory import rendered
+from laboratory import rendered, source, study_json
 from synthetic_lab import make_lab
 
 from gspo_lab.analysis.claims import judge
 from gspo_lab.analysis.findings.decision import Decision, decision
 from gspo_lab.analysis.findings.decision_notes import flags, ungraded
 from gspo_lab.analysis.findings.sentences import sentence
-from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record
-from gspo_lab.recording.store import Evidence, ingest
+from gspo_lab.recording.store import ingest
 from gspo_lab.study import Run
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]
@@ -45,8 +43,8 @@ def lab(folder: Path, lost: Lost, *, gspo: tuple[int, int, int] = (17, 18, 18)) 
 
 
 def decided(database: Path) -> Decision:
-    with Evidence.open(database) as evidence:
-        return decision(Source(evidence, "toy"))
+    with source(database) as studied:
+        return decision(studied)
 
 
 def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Path) -> None:
@@ -85,7 +83,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
         assert "gspo 127 of 180" in text
     assert "gspo, counted as wrong" in report.html
     assert "127 of the answers that decide could not be graded" in report.html
-    sections = json.loads(report.json)["studies"]["toy"]
+    sections = study_json(report)
     told = sections["answer"]["comparisons"]["gspo"]["ungraded"]
     assert told["not_graded"] == {"grpo": 0, "gspo": 127}
     assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
@@ -98,10 +96,8 @@ def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
     """With gspo's wrong answers left out the final scores differ by .667, wholly outside ±.02:
     contradicted.
     """
-    with Evidence.open(
-        lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)
-    ) as evidence:
-        found = {one.claim.id: one for one in judge(Source(evidence, "toy"), every=True)}
+    with source(lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)) as studied:
+        found = {one.claim.id: one for one in judge(studied, every=True)}
     claim = found["C23-stable-then-equal"]
     assert claim.word == "not testable here"
     assert (

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from laboratory import declare, finish, leave, recorded_anew
+from laboratory import declare, finish, json_of, leave, recorded_anew, source
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
@@ -120,7 +120,7 @@ class Lab:
         }
         toml.write_text(TOML.format(**given))
         self.study = load_study(toml)
-        locked = json.loads((declare(self.study, self.runs) / "study.json").read_text())["digest"]
+        locked = json_of(declare(self.study, self.runs) / "study.json")["digest"]
         for run in self.study.runs():
             run = replace(run, declaration=locked)
             finish(leave(run, self.runs, (records or history)(run)), 4, at=2000.0)
@@ -139,7 +139,7 @@ class Lab:
     def edit_json(self, name: str, edit: Callable[[JsonObject], object]) -> None:
         """Change a JSON file under the study's folder by hand, as a tamperer would."""
         path = self.home / name
-        content = json.loads(path.read_text())
+        content = json_of(path)
         edit(content)
         path.write_text(json.dumps(content))
         ingest(self.runs)
@@ -178,8 +178,8 @@ class Lab:
         self.edit_journal(run, edit)
 
     def certificate(self) -> Certificate:
-        with Evidence.open(self.runs / "lab.db") as evidence:
-            return study_certificate(Source(evidence, "toy"))
+        with source(self.runs / "lab.db") as studied:
+            return study_certificate(studied)
 
     def accept(self, reason: str) -> Certificate:
         """Let the mismatches that are there now stand."""
@@ -188,8 +188,8 @@ class Lab:
 
     def verdict(self) -> JsonObject:
         """What is said of gspo against grpo."""
-        with Evidence.open(self.runs / "lab.db") as evidence:
-            found = decision(Source(evidence, "toy")).verdicts["gspo"]
+        with source(self.runs / "lab.db") as studied:
+            found = decision(studied).verdicts["gspo"]
         return {"word": found.word, "better": found.better, "reason": found.because}
 
 
@@ -382,9 +382,7 @@ class SealedLab(Lab):
         for run in RUNS:
             self.model(self.trained(run), f"what {run} has learned")
             path = self.home / run / "run.json"
-            content = json.loads(path.read_text()) | {
-                "warm_start": str(self.runs / "_starts" / "start")
-            }
+            content = json_of(path) | {"warm_start": str(self.runs / "_starts" / "start")}
             path.write_text(json.dumps(content))
             self.set_facts(run, start=start, reference_bands=content["reference_bands"])
 

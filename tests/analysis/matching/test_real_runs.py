@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from laboratory import source
 from matched_lab import odd_ones, of
 from small_models import small_start
 
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.matching import Certificate, first_difference
-from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import decide
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
@@ -109,8 +109,8 @@ class Room:
 
     def certificate(self) -> Certificate:
         ingest(self.runs)
-        with Evidence.open(self.runs / "lab.db") as evidence:
-            return study_certificate(Source(evidence, "dice"))
+        with source(self.runs / "lab.db", "dice") as studied:
+            return study_certificate(studied)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from calling import Said, gspo_lab
-from laboratory import recorded_anew
+from laboratory import json_of, recorded_anew
 from matched_lab import (
     OTHER,
     PROBLEMS,
@@ -63,7 +63,7 @@ def study(edit: Callable[[JsonObject], Any], *, lock: bool = True, keep: bool = 
 
     def tamper(lab: SealedLab) -> None:
         path = lab.home / "study.json"
-        content = json.loads(path.read_text())
+        content = json_of(path)
         before = json.loads(json.dumps(locked_of(content)))
         edit(content)
         if lock:
@@ -84,7 +84,7 @@ def spec(runs: Sequence[str], edit: Callable[[JsonObject], Any]) -> Tampering:
     def tamper(lab: SealedLab) -> None:
         for run in runs:
             path = lab.home / run / "run.json"
-            content = json.loads(path.read_text())
+            content = json_of(path)
             edit(content)
             path.write_text(json.dumps(content))
 
@@ -101,7 +101,7 @@ def margin(content: JsonObject) -> None:
 
 def in_database(edit: Callable[[JsonObject], Any], *, lock: bool) -> Tampering:
     def tamper(lab: SealedLab) -> None:
-        content = json.loads((lab.home / "study.json").read_text())
+        content = json_of(lab.home / "study.json")
         edit(content)
         if lock:
             content["digest"] = digest(locked_of(content))
@@ -585,14 +585,14 @@ def test_what_cannot_be_seen_is_admitted(lab: SealedLab, what: str) -> None:
 
 def test_arms_that_were_added_are_those_that_the_first_declaration_lacks(lab: SealedLab) -> None:
     """Whatever the edits say: these are under no digest."""
-    content = json.loads((lab.home / "study.json").read_text())
+    content = json_of(lab.home / "study.json")
     first = locked_of(content) | {"arms": {"grpo": content["arms"]["grpo"]}}
     grown = content | {"superseded": [first], "edits": [{"what": "a word was corrected"}]}
     assert Declaration.parse(grown, "study.json").arms_added == ("gspo",)
 
 
 def test_an_arm_that_is_taken_away_is_no_growth(lab: SealedLab) -> None:
-    content = json.loads((lab.home / "study.json").read_text())
+    content = json_of(lab.home / "study.json")
     fewer = content | {
         "superseded": [locked_of(content)],
         "arms": {"grpo": content["arms"]["grpo"]},

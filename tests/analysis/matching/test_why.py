@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import gspo_lab
+from calling import gspo_lab, lab_error
 from laboratory import recorded_instead
 from matched_lab import Lab, Lines, SealedLab
 
 from gspo_lab.analysis.matching import Difference, first_difference
-from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import Evidence, ingest, rebuild
 
 TWIN = "toy/grpo/s0"
@@ -201,13 +200,13 @@ def test_times_are_no_difference_and_neither_is_what_one_side_did_not_record(lab
 
 
 def test_unknown_runs_are_refused_with_the_nearest_name(lab: Lab) -> None:
-    with pytest.raises(LabError, match=r"no run 'toy/grop/s0' \(did you mean 'toy/grpo/s0'\?\)"):
+    with lab_error(r"no run 'toy/grop/s0' \(did you mean 'toy/grpo/s0'\?\)"):
         parting(lab, "toy/grop/s0")
-    with pytest.raises(LabError, match="no study 'other'"):
+    with lab_error("no study 'other'"):
         parting(lab, "other/grpo/s0")
     (lab.home / "grpo" / "s0" / "journal.jsonl").unlink()
     rebuild(lab.runs)
-    with pytest.raises(LabError, match="toy/grpo/s0 has not begun"):
+    with lab_error("toy/grpo/s0 has not begun"):
         parting(lab)
 
 

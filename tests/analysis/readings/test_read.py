@@ -13,6 +13,7 @@ import pytest
 from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
+from laboratory import source
 from synthetic_lab import TWO_ARMS, Change, make_lab
 
 from gspo_lab.analysis.claims.data import ClaimData
@@ -108,8 +109,7 @@ def test_sql_numpy_and_every_split_give_one_mean(
         minibatch
     ]
     expected = by_hand((row for place, row in enumerate(rows) if place % 3 in keep), weight)
-    with Evidence.open(database) as evidence:
-        of = Source(evidence, "toy")
+    with source(database) as of:
         found = read(of, reading).get(RUN, Value(None))
         curve = by_step(of, reading)[RUN]
         pools = [pool for index, pool in by_minibatch(of, reading)[RUN].items() if index in keep]
@@ -141,8 +141,7 @@ def test_each_window_weight_and_reduction_by_hand(database: Path) -> None:
         database, [first] * 6 + [second, (0.2, 100, 10), (0.6, 300, 10), second, (0.1, 100, 10)]
     )
     later = Window(minibatch=Minibatch.LATER)
-    with Evidence.open(database) as evidence:
-        of = Source(evidence, "toy")
+    with source(database) as of:
 
         def value(
             window: Window, reduce: Reduce = Reduce.MEAN, weight: Weight = Weight.OWN
@@ -169,8 +168,7 @@ def test_an_arm_is_the_mean_of_its_runs_of_one_set_of_seeds(tmp_path: Path) -> N
         tmp_path, end=lambda run: "stopped" if (run.arm, run.seed) == ("gspo", 2) else "finished"
     )
     reading = Reading("clip_fraction_tokens")
-    with Evidence.open(path) as evidence:
-        of = Source(evidence, "toy")
+    with source(path) as of:
         every = summarise(of, reading, "gspo", RECORDED)
         finished = summarise(of, reading, "gspo", FINISHED)
         assert (list(every.by_seed), list(finished.by_seed)) == ([0, 1, 2], [0, 1])
@@ -215,11 +213,9 @@ def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path
     """Steps 0 and 1 warm up, odd steps hold no responses: 2 steps x 3 mini-batches x 2 responses
     are left.
     """
-    with Evidence.open(detailed_lab) as evidence:
-        found = responses(Source(evidence, "toy"), ("length", "sum_log_ratio"), LATER, range(6))[
-            GSPO_RUN
-        ]
-        none = responses(Source(evidence, "toy"), ("length",), LATER, [1, 3])[GSPO_RUN]
+    with source(detailed_lab) as studied:
+        found = responses(studied, ("length", "sum_log_ratio"), LATER, range(6))[GSPO_RUN]
+        none = responses(studied, ("length",), LATER, [1, 3])[GSPO_RUN]
     assert found["length"].tolist() == [10, 20] * 6
     assert found["sum_log_ratio"].tolist() == [2, 1] * 3 + [4, 1] * 3
     assert none["length"].tolist() == []
@@ -227,8 +223,8 @@ def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path
 
 def test_band_counts_are_of_all_settled_updates(detailed_lab: Path) -> None:
     """Also of those without responses: steps 2 to 5, four updates of 100 tokens each."""
-    with Evidence.open(detailed_lab) as evidence:
-        counts, tokens = band_counts(Source(evidence, "toy"), GSPO_RUN)
+    with source(detailed_lab) as studied:
+        counts, tokens = band_counts(studied, GSPO_RUN)
     assert tokens == 1600
     assert counts["gspo"].tolist() == pytest.approx([0, 0, 0, 0, 4 * (2 + 3 + 4 + 5)])
 
@@ -275,21 +271,20 @@ def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
 def test_where_groups_vary_the_record_says_when_the_rate_is_full(
     tmp_path: Path, updates: Sequence[int], unknown: bool, first: int
 ) -> None:
-    with Evidence.open(
+    with source(
         make_lab(tmp_path, DROPPED, seeds=1, change=rising(updates, unknown=unknown))
-    ) as evidence:
+    ) as studied:
         # GRPO's groups do not vary: its schedule holds, whatever a record says.
-        assert first_settled(Source(evidence, "toy")) == {"toy/grpo/s0": 2, "toy/gspo/s0": first}
+        assert first_settled(studied) == {"toy/grpo/s0": 2, "toy/gspo/s0": first}
 
 
 def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> None:
     """Of 54 steps GSPO's last 50 are settled, four updates of 576 tokens each: the 50 that norms
     and signals are held against, and none left to be judged. GRPO's are settled from step 2 on: two
     are left."""
-    with Evidence.open(
+    with source(
         make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))
-    ) as evidence:
-        found = Source(evidence, "toy")
+    ) as found:
         assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [
             50 * 576
         ] * 4

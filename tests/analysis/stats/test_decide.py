@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calling import lab_error
 from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from gspo_lab.analysis.stats.verdict import (
     decide_all,
     verdict_label,
 )
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import Reason
 
 BASE = np.array([0.50, 0.52, 0.48])
@@ -273,11 +273,11 @@ def test_withheld_with_its_reason() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(LabError, match="3 and 2 values"):
+    with lab_error("3 and 2 values"):
         decide(BASE, BASE[:2], margin=0.02)
-    with pytest.raises(LabError, match="margin"):
+    with lab_error("margin"):
         decide(BASE, BASE, margin=0.0)
-    with pytest.raises(LabError, match="gspo: 1 values are missing"):
+    with lab_error("gspo: 1 values are missing"):
         decide(BASE, [0.5, np.nan, 0.4], margin=0.02, labels=("grpo", "gspo"))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calling import lab_error
 
 from gspo_lab.analysis.claims.estimates import CLAIM_CELLS
 from gspo_lab.analysis.stats import simulation_cells
@@ -27,7 +28,6 @@ from gspo_lab.analysis.stats.simulation_draws import (
     scores,
 )
 from gspo_lab.analysis.stats.verdict import Comparison, decide
-from gspo_lab.common.errors import LabError
 
 ALL_CELLS = (*CELLS, *CLAIM_CELLS)
 
@@ -140,7 +140,7 @@ def test_the_same_generator_gives_the_same_table() -> None:
 
 
 def test_too_few_studies_are_refused() -> None:
-    with pytest.raises(LabError, match="use 100"):
+    with lab_error("use 100"):
         run_calibration(99, np.random.default_rng(0))
 
 

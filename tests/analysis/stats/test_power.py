@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from calling import lab_error
 from scipy import special, stats
 
 from gspo_lab.analysis.stats.power import (
@@ -10,7 +11,6 @@ from gspo_lab.analysis.stats.power import (
     seeds_for_equivalence,
     seeds_needed,
 )
-from gspo_lab.common.errors import LabError
 
 FACTORS = {3: 3.26, 4: 2.13, 5: 1.68, 6: 1.44, 8: 1.16, 10: 1.00, 16: 0.75, 20: 0.66}
 
@@ -51,7 +51,7 @@ def test_seeds_needed_is_the_smallest_that_suffices() -> None:
         n = find(1.0, 0.4)
         assert factor(n) <= 0.4 < factor(n - 1)
     assert seeds_needed(1.0, 1e-9) is None
-    with pytest.raises(LabError, match="above 0"):
+    with lab_error("above 0"):
         seeds_needed(1.0, 0.0)
 
 
@@ -66,9 +66,9 @@ def test_factors_stay_finite_for_many_declared_looks(n: int, alpha: float) -> No
 
 
 def test_too_few_seeds_have_no_power() -> None:
-    with pytest.raises(LabError, match="shows no spread"):
+    with lab_error("shows no spread"):
         sd_range(1.0, 0)
-    with pytest.raises(LabError, match="fewer than 3"):
+    with lab_error("fewer than 3"):
         detectable_factor(2)
 
 

@@ -4,6 +4,7 @@ words.
 
 import numpy as np
 import pytest
+from calling import lab_error
 from case_tables import cases
 from scipy import stats
 
@@ -18,7 +19,6 @@ from gspo_lab.analysis.stats.random_effects import (
     welch_p,
 )
 from gspo_lab.analysis.stats.verdict import Verdict
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import Reason
 from gspo_lab.report.views.replications import precision_note
 
@@ -114,7 +114,7 @@ def test_errors_far_below_the_differences_leave_the_plain_variance() -> None:
 
 def test_what_cannot_be_combined() -> None:
     assert random_effects([0.1], [0.2]) is None
-    with pytest.raises(LabError, match="standard error of 0"):
+    with lab_error("standard error of 0"):
         random_effects([0.1, 0.2], [0.1, 0.0])
 
 

@@ -2,11 +2,11 @@
 settings are other arms.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from laboratory import json_of
 from logs import brought, csv_of, json_lines, offline_run, refused, trainer_state, trl_rows
 
 from gspo_lab.common.plain_data import JsonObject
@@ -40,9 +40,7 @@ OF_VERL = {
 
 def settings(folder: Path, arm: str) -> JsonObject:
     """What study.json holds of an arm."""
-    found: JsonObject = json.loads((folder / "runs" / "x" / "study.json").read_text())["arms"][arm][
-        "settings"
-    ]
+    found: JsonObject = json_of(folder / "runs" / "x" / "study.json")["arms"][arm]["settings"]
     return found
 
 
@@ -67,9 +65,7 @@ def test_a_wandb_run_s_own_config_is_its_arm_s(tmp_path: Path) -> None:
         "update": {"learning_rate": 3e-6},
         "objective": {"clip_low": 0.0003, "clip_high": 0.0003},
     }
-    origin = json.loads((tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json").read_text())[
-        "origin"
-    ]
+    origin = json_of(tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json")["origin"]
     assert origin["config"] == {"model": "Qwen/Qwen3-8B", "lr": 3e-6, "clip": 0.0003, "odd": "text"}
 
 

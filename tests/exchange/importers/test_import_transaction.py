@@ -1,12 +1,11 @@
 """How an import reaches its place: alone on the study, whole, and in place of an earlier import."""
 
-import json
 from pathlib import Path
 
-import pytest
+from calling import lab_error
+from laboratory import json_of
 from logs import bring, brought, content, csv_of, refused
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.importers.base import Log, RunSpec
 from gspo_lab.exchange.importers.build_declaration import StatedStudy, declaration, existing_import
 from gspo_lab.exchange.importers.convert import Conversion
@@ -50,7 +49,7 @@ def test_nothing_is_moved_where_a_journal_is_gone(tmp_path: Path) -> None:
     with ImportTransaction(tmp_path / "runs", "x").open() as transaction:
         transaction.stage_run("a", 0, converted, "a.csv")
         (tmp_path / "runs" / ".import-x" / "a" / "s0" / "journal.jsonl").unlink()
-        with pytest.raises(LabError, match="x/a/s0: its journal is gone"):
+        with lab_error("x/a/s0: its journal is gone"):
             transaction.commit(declared(tmp_path, converted))
     assert content(tmp_path) == {"a.csv": b"step,r\n1,0.5\n"}
 
@@ -92,7 +91,7 @@ def test_an_import_with_other_options_replaces_the_first(tmp_path: Path) -> None
     csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,.5", "2,.2,.6")
     for score in ("r", "acc"):
         brought(tmp_path, "csv", tmp_path / "log.csv", *ONE, "--score-metric", score)
-    study = json.loads((tmp_path / "runs" / "x" / "study.json").read_text())
+    study = json_of(tmp_path / "runs" / "x" / "study.json")
     assert [bench["name"] for bench in study["arms"]["a"]["settings"]["bench"]] == ["acc"]
     assert [record["bench"] for record in journal_of(tmp_path).records("score")] == ["acc"] * 2
 
@@ -108,7 +107,7 @@ def test_the_usual_question_names_all_arms(tmp_path: Path) -> None:
     ):
         run = ("--study", "x", "--arm", arm, "--seed", seed)
         brought(tmp_path, "csv", tmp_path / "log.csv", *run, *more)
-        study = json.loads((tmp_path / "runs" / "x" / "study.json").read_text())
+        study = json_of(tmp_path / "runs" / "x" / "study.json")
         questions.append(study["question"])
     assert questions == [
         "How does a compare, as logged?",

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 from laboratory import rendered
 from logs import brought, csv_of, json_lines, offline_run, project, trainer_state, trl_rows
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
 from gspo_lab.recording.store import ingest
@@ -164,7 +164,7 @@ def test_a_configuration_that_repeats_itself_is_bounded() -> None:
     table: JsonObject = {"a": 1}
     for _ in range(40):
         table = {"a": table, "b": table}
-    with pytest.raises(LabError, match="more than 100,000 entries"):
+    with lab_error("more than 100,000 entries"):
         public_settings(table)
 
 

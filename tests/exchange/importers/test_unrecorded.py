@@ -5,9 +5,8 @@ is unknown.
 import json
 from pathlib import Path
 
-import pytest
-from calling import gspo_lab
-from laboratory import rendered
+from calling import gspo_lab, lab_error
+from laboratory import json_of, rendered
 from logs import bring, brought, csv_of, eight_seeds, opened
 
 from gspo_lab.analysis.claims import answer
@@ -16,7 +15,6 @@ from gspo_lab.analysis.findings.executions import all_executions, executions_at
 from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import first_settled
-from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import ingest
 from gspo_lab.report.lab import Study
 
@@ -42,9 +40,7 @@ def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
         found = all_executions(Source(evidence, "a"))
         assert [study.name for study in found.executions] == ["a"]
         assert found.replications == ()
-        with pytest.raises(
-            LabError, match="a was imported, and logs do not record enough to call two studies"
-        ):
+        with lab_error("a was imported, and logs do not record enough to call two studies"):
             executions_at(tmp_path / "runs" / "b", Source(evidence, "a"))
 
 
@@ -133,8 +129,8 @@ def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
         "rollout": {"group_size": 16},
     }
     home = tmp_path / "runs" / "a"
-    assert json.loads((home / "study.json").read_text())["arms"]["gspo"]["settings"] == known
-    assert json.loads((home / "gspo" / "s0" / "run.json").read_text())["settings"] == known
+    assert json_of(home / "study.json")["arms"]["gspo"]["settings"] == known
+    assert json_of(home / "gspo" / "s0" / "run.json")["settings"] == known
     with opened(tmp_path) as evidence:
         assert json.loads(evidence.runs("a")["settings"].item()) == known
         found = Source(evidence, "a")

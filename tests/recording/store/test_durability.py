@@ -11,10 +11,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
-import pytest
+from calling import lab_error
 from run_folders import Lab, answers, step_records
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import GradeRecord, RunStatus
 from gspo_lab.recording.store import Evidence, ingest, rebuild
 from gspo_lab.recording.store.records import read_steps, read_updates
@@ -85,7 +84,7 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
         (b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1
     ):
         lab.db.write_bytes(damage)
-        with pytest.raises(LabError, match=r"damaged.*gspo-lab records rebuild"):
+        with lab_error(r"damaged.*gspo-lab records rebuild"):
             ingest(lab.runs)
         backup = rebuild(lab.runs).replaced
         assert backup == lab.runs / f"lab.db.{place}.bak"

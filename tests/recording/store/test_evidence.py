@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from run_folders import Lab, answers, step_records
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -57,9 +57,7 @@ def test_a_study_is_its_declaration(recorded: Lab) -> None:
         study = evidence.study("adding")
         assert study["question"] == "what of adding?"
         assert list(study["arms"]) == ["gspo", "grpo"]
-        with pytest.raises(
-            LabError, match=r"no study 'ading' \(did you mean 'adding'\?\).*it has adding, carrying"
-        ):
+        with lab_error(r"no study 'ading' \(did you mean 'adding'\?\).*it has adding, carrying"):
             evidence.study("ading")
         assert evidence.study("adding") is study, "parsed once"
 
@@ -116,13 +114,11 @@ def test_steps_and_updates(recorded: Lab) -> None:
 
 def test_a_metric_nobody_records_is_named_with_its_nearest(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        with pytest.raises(
-            LabError, match=r"no metric 'reward_meen' in steps \(did you mean 'reward_mean'\?\)"
-        ):
+        with lab_error(r"no metric 'reward_meen' in steps \(did you mean 'reward_mean'\?\)"):
             read_steps(evidence, "adding", ["reward_meen"])
-        with pytest.raises(LabError, match="no metric 'reward_mean' in updates"):
+        with lab_error("no metric 'reward_mean' in updates"):
             read_updates(evidence, "adding", ["reward_mean"])
-        with pytest.raises(LabError, match="no metric 'x; DROP"):
+        with lab_error("no metric 'x; DROP"):
             read_updates(evidence, "adding", ["x; DROP TABLE steps"])
 
 
@@ -131,7 +127,7 @@ def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
         connection.execute("ALTER TABLE steps DROP COLUMN entropy")
     with (
         Evidence.open(recorded.db) as evidence,
-        pytest.raises(LabError, match="older than the metric 'entropy': gspo-lab records rebuild"),
+        lab_error("older than the metric 'entropy': gspo-lab records rebuild"),
     ):
         read_steps(evidence, "adding", ["entropy"])
 
@@ -228,13 +224,13 @@ def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
         grpo, gspo = read_spans(
             evidence, "adding", "steps", metrics, buckets=3, extremes=["reward_mean"]
         ).values()
-        with pytest.raises(LabError, match="JSON, not a number"):
+        with lab_error("JSON, not a number"):
             read_spans(evidence, "adding", "updates", ["band_counts"])
-        with pytest.raises(LabError, match="text, not a number"):
+        with lab_error("text, not a number"):
             read_spans(evidence, "adding", "steps", ["entropy"], extremes=["prompt_digest"])
-        with pytest.raises(LabError, match="from steps or updates"):
+        with lab_error("from steps or updates"):
             read_spans(evidence, "adding", "runs", ["seed"])
-        with pytest.raises(LabError, match="at least 1"):
+        with lab_error("at least 1"):
             read_spans(evidence, "adding", "steps", ["entropy"], buckets=0)
     names = ("x", "reward_mean", "reward_mean.low", "reward_mean.high")
     nan = pytest.approx(math.nan, nan_ok=True)
@@ -342,7 +338,7 @@ def test_a_database_without_what_later_versions_added_is_told(
         connection.commit()
     with (
         Evidence.open(recorded.db) as evidence,
-        pytest.raises(LabError, match=r"is not whole .*: gspo-lab records rebuild"),
+        lab_error(r"is not whole .*: gspo-lab records rebuild"),
     ):
         evidence.select("adding", query)
 
@@ -367,7 +363,7 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
         recorded.write(RUN, *step_records(4))
         ingest(recorded.runs)
         assert len(read_steps(evidence, "adding", ["entropy"])) == 16
-        with pytest.raises(LabError, match="cannot be written"):
+        with lab_error("cannot be written"):
             evidence.rows("DELETE FROM steps")
     with Evidence.open(recorded.db) as evidence:
         assert len(read_steps(evidence, "adding", ["entropy"])) == 17
@@ -377,19 +373,19 @@ def test_where_no_study_is_none_is_guessed(tmp_path: Path) -> None:
     ingest(tmp_path)
     with (
         Evidence.open(tmp_path / "lab.db") as evidence,
-        pytest.raises(LabError, match="it has none"),
+        lab_error("it has none"),
     ):
         evidence.study("adding")
 
 
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"no database .*gspo-lab records rebuild"):
+    with lab_error(r"no database .*gspo-lab records rebuild"):
         Evidence.open(lab.db)
     lab.db.write_bytes(b"")
-    with pytest.raises(LabError, match="is empty: gspo-lab records rebuild"):
+    with lab_error("is empty: gspo-lab records rebuild"):
         Evidence.open(lab.db)
     lab.db.write_bytes(b"no database at all" * 100)
-    with pytest.raises(LabError, match=r"damaged.*gspo-lab records rebuild"):
+    with lab_error(r"damaged.*gspo-lab records rebuild"):
         Evidence.open(lab.db)
 
 
@@ -404,14 +400,14 @@ def test_damage_found_while_reading_is_told_as_damage(recorded: Lab) -> None:
     recorded.db.write_bytes(bytes(data))
     with Evidence.open(recorded.db) as evidence:
         assert evidence.studies() == ["adding", "carrying"]
-        with pytest.raises(LabError, match=r"is damaged.*gspo-lab records rebuild"):
+        with lab_error(r"is damaged.*gspo-lab records rebuild"):
             read_steps(evidence, "adding", ["prompt_digest"])
 
 
 def test_damage_in_the_words_of_sqlite_is_told_as_damage(recorded: Lab) -> None:
     """SQLite quotes what it cannot parse, and bytes that are no text in it."""
     with (
-        pytest.raises(LabError, match=r"is damaged.*gspo-lab records rebuild"),
+        lab_error(r"is damaged.*gspo-lab records rebuild"),
         explained(recorded.db),
     ):
         b"\xb3".decode()

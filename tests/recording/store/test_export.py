@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from run_folders import Lab, answers
 
-from gspo_lab.common.errors import LabError, MissingExtra
+from gspo_lab.common.errors import MissingExtra
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord, ScoreRecord
 from gspo_lab.recording.store import export, ingest
@@ -74,9 +75,9 @@ def test_parquet_of_everything(filled: Lab, tmp_path: Path) -> None:
 def test_mistakes_are_told_before_anything_is_written(
     filled: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(LabError, match=r"no study 'ading' \(did you mean 'adding'\?\)"):
+    with lab_error(r"no study 'ading' \(did you mean 'adding'\?\)"):
         export(filled.db, "ading", tmp_path / "out", "csv")
-    with pytest.raises(LabError, match=f"unknown format 'xml'; known: {', '.join(FORMATS)}"):
+    with lab_error(f"unknown format 'xml'; known: {', '.join(FORMATS)}"):
         export(filled.db, None, tmp_path / "out", "xml")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"pip install 'gspo-lab\[parquet\]'"):

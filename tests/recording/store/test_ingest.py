@@ -9,10 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from run_folders import Lab, answers, step_records
 from synthetic_lab import make_lab
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict
@@ -311,11 +311,11 @@ def test_one_run_that_cannot_be_read_does_not_keep_the_others_out(lab: Lab) -> N
     for run in runs:
         lab.train(run)
     (lab.runs / RUN / "run.json").write_text("{")
-    with pytest.raises(LabError, match=r"adding/grpo/s0/run\.json cannot be read"):
+    with lab_error(r"adding/grpo/s0/run\.json cannot be read"):
         ingest(lab.runs)
     assert sorted(states(lab)) == sorted(set(runs) - {RUN})
     (lab.runs / "adding/gspo/s0/run.json").write_text("{}")
-    with pytest.raises(LabError, match="2 files cannot be read") as caught:
+    with lab_error("2 files cannot be read") as caught:
         ingest(lab.runs)
     assert "'settings' is missing" in caught.value.details[1]
 
@@ -344,7 +344,7 @@ def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(
     path = lab.runs / "adding" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
-    with pytest.raises(LabError, match=path.name.replace(".", r"\.")):
+    with lab_error(path.name.replace(".", r"\.")):
         ingest(lab.runs)
     assert states(lab)["adding/gspo/s0"] == "finished"
 
@@ -395,7 +395,7 @@ def test_kinds_and_fields_of_a_later_version_are_passed_over(lab: Lab) -> None:
 
 
 def test_without_runs_there_is_nothing_to_take_in(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"no folder .*runs"):
+    with lab_error(r"no folder .*runs"):
         ingest(tmp_path / "runs")
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from laboratory import rendered
 from synthetic_lab import make_lab
 
 import gspo_lab
-from gspo_lab.common.errors import LabError
 from gspo_lab.recording.store import ingest
 from gspo_lab.report.lab import Lab
 
@@ -34,7 +34,7 @@ def test_studies_and_runs(lab: Lab) -> None:
         [arm, seed] for arm in ("grpo", "gspo") for seed in range(3)
     ]
     assert (runs["gain"] == runs["final"] - runs["start"]).all()
-    with pytest.raises(LabError, match=r"no study 'tooy' \(did you mean 'toy'\?\)"):
+    with lab_error(r"no study 'tooy' \(did you mean 'toy'\?\)"):
         lab.study("tooy")
 
 
@@ -74,9 +74,9 @@ def test_records_have_their_units(lab: Lab) -> None:
     updates = study.records("clip_fraction_tokens")
     assert {"step", "minibatch", "clip_fraction_tokens"} <= {*updates}
     assert updates.attrs["meanings"]["clip_fraction_tokens"].startswith("the headline")
-    with pytest.raises(LabError, match=r"no metric 'rewrd_mean' \(did you mean 'reward_mean'\?\)"):
+    with lab_error(r"no metric 'rewrd_mean' \(did you mean 'reward_mean'\?\)"):
         study.records("rewrd_mean")
-    with pytest.raises(LabError, match="ask for them apart"):
+    with lab_error("ask for them apart"):
         study.records("reward_mean", "clip_fraction_tokens")
 
 
@@ -104,6 +104,6 @@ def test_reading_changes_no_byte_and_shows_the_moment_of_its_opening(tmp_path: P
 
 
 def test_a_folder_without_a_database_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="gspo-lab show --runs"):
+    with lab_error("gspo-lab show --runs"):
         gspo_lab.open(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,18 +12,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from counting import Bench, answer_in
 from counting_engine import reward
+from laboratory import json_of, source
 from rich.console import Console
 from waiting import alive, until
 
-from gspo_lab.analysis.readings import Source
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.runfolder import RunFolder
-from gspo_lab.recording.store import Evidence
 from gspo_lab.report import render
 from gspo_lab.running.conduct import conduct
 from gspo_lab.study import Run
@@ -63,10 +62,8 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     # Eight updates warm up, two a step; step 4 clips .1 on mini-batch 1.
     clipped = [(arm.clipped, arm.clipped_gradient) for arm in answer.arms.values()]
     assert clipped == [(pytest.approx(0.1), None)] * 2
-    with Evidence.open(bench.runs / "lab.db") as evidence:
-        reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"][
-            "clipping"
-        ]["arms"]
+    with source(bench.runs / "lab.db", "count") as studied:
+        reported = json.loads(render([studied]).json)["studies"]["count"]["clipping"]["arms"]
     assert {arm: entry["clip_fraction_tokens_later"] for arm, entry in reported.items()} == {
         "a": 0.1,
         "b": 0.1,
@@ -85,7 +82,7 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     assert (Path(start) / "model.safetensors").is_file()
     assert bench.journal("b/s1")[0]["facts"]["warm_start"] == start
     # Journals name their run and its declaration, and are sealed at the end.
-    locked = json.loads((bench.home / "study.json").read_text())["digest"]
+    locked = json_of(bench.home / "study.json")["digest"]
     for run in ("a/s0", "b/s1"):
         path = bench.home / run / "journal.jsonl"
         initial, *_, last = scan(path).items
@@ -108,7 +105,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None
     conductor = bench.start()
     bench.until_held()
     for fresh in (False, True):
-        with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*--name"):
+        with lab_error(r"another gspo-lab run is conducting 'count'.*--name"):
             bench.conduct(fresh=fresh)
     worker = [sys.executable, "-m", "gspo_lab.running.worker", str(bench.home / "a/s0")]
     repeated = subprocess.run(worker, capture_output=True, text=True, check=False)
@@ -230,9 +227,8 @@ def test_a_conductor_on_another_host_that_shares_the_folder_is_believed(bench: B
     bench.home.mkdir(parents=True)
     lock.write_text("77 elsewhere")
     for fresh in (False, True):
-        with pytest.raises(
-            LabError,
-            match=r"another gspo-lab run is conducting 'count'.*\(process 77 on elsewhere\)",
+        with lab_error(
+            r"another gspo-lab run is conducting 'count'.*\(process 77 on elsewhere\)",
         ):
             bench.conduct(fresh=fresh)
     assert [path.name for path in bench.home.iterdir()] == [CONDUCTOR_LOCK], "nothing half-written"
@@ -264,10 +260,10 @@ def test_a_database_that_cannot_be_written_refuses_the_study_at_once(
 ) -> None:
     bench.runs.mkdir(parents=True, exist_ok=True)
     (bench.runs / "lab.db").write_text("not a database of this lab " * 100)
-    with pytest.raises(LabError, match=r"lab\.db"):
+    with lab_error(r"lab\.db"):
         bench.conduct()
     (tmp_path / "taken").touch()
     monkeypatch.setenv("GSPO_LAB_DATABASES", str(tmp_path / "taken"))
-    with pytest.raises(LabError, match="taken"):
+    with lab_error("taken"):
         bench.conduct()
     assert not bench.home.exists(), "no step was made, and nothing is left behind"

@@ -3,9 +3,9 @@ lost.
 """
 
 import pytest
+from calling import lab_error
 from counting import Bench
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch import make_launcher
 from gspo_lab.running.launch.local import LocalPool
 from gspo_lab.running.plan import plan
@@ -13,26 +13,21 @@ from gspo_lab.running.plan import plan
 
 def test_the_table_and_its_refusals() -> None:
     assert make_launcher("local", 3) == LocalPool(3)
-    with pytest.raises(
-        LabError,
-        match=(
-            r"unknown launcher 'locl' \(did you mean 'local'\?\); known: local, ray, slurm, or 'mod"
-        ),
+    with lab_error(
+        (r"unknown launcher 'locl' \(did you mean 'local'\?\); known: local, ray, slurm, or 'mod"),
     ):
         make_launcher("locl")
-    with pytest.raises(LabError, match="is no launcher: it has no slots, start, find"):
+    with lab_error("is no launcher: it has no slots, start, find"):
         make_launcher("slow_queue:NoLauncher")
-    with pytest.raises(LabError, match="no module named 'nowhere'"):
+    with lab_error("no module named 'nowhere'"):
         make_launcher("nowhere:Launcher")
-    with pytest.raises(
-        LabError,
-        match=r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f",
+    with lab_error(
+        r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f",
     ):
         make_launcher("ray:")
     for address in ("there", ""):
-        with pytest.raises(
-            LabError,
-            match=f"--on local:{address}: the launcher 'local' takes no address; use --on lo",
+        with lab_error(
+            f"--on local:{address}: the launcher 'local' takes no address; use --on lo",
         ):
             make_launcher(f"local:{address}")
 

@@ -14,10 +14,11 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from counting import Bench
+from laboratory import json_of
 from rich.console import Console
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.running.conduct.run_pilots import advise, arm_of, within_factor
 from gspo_lab.study import load_study
 
@@ -29,9 +30,7 @@ HIGH = math.exp(BOUND) - 1
 
 
 def objective(bench: Bench, run: str) -> dict[str, float]:
-    result: dict[str, float] = json.loads((bench.home / run / "run.json").read_text())["settings"][
-        "objective"
-    ]
+    result: dict[str, float] = json_of(bench.home / run / "run.json")["settings"]["objective"]
     return result
 
 
@@ -49,13 +48,13 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
         pytest.approx(LOW),
         pytest.approx(HIGH),
     )
-    declared = json.loads((bench.home / "study.json").read_text())
+    declared = json_of(bench.home / "study.json")
     assert declared["arms"]["b"]["settings"]["objective"]["clip_high"] == pytest.approx(HIGH)
     bands = {"grpo": [0.2, 0.27], "gspo": [pytest.approx(LOW), pytest.approx(HIGH)]}
     assert declared["reference_bands"] == bands
     for run in ("a/s3", "b/s3"):
-        assert json.loads((bench.home / run / "run.json").read_text())["reference_bands"] == bands
-    settings = json.loads((bench.home / "_pilot/b/s1000003/run.json").read_text())["settings"]
+        assert json_of(bench.home / run / "run.json")["reference_bands"] == bands
+    settings = json_of(bench.home / "_pilot/b/s1000003/run.json")["settings"]
     assert settings["objective"]["clip"] == "fixed"
     assert (settings["objective"]["clip_low"], settings["objective"]["clip_high"]) == (3e-4, 4e-4)
     assert (settings["steps"], settings["bench"]) == (6, [])
@@ -68,7 +67,7 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
     assert (result.exit_code, "pilot b" in output) == (0, False)
     assert objective(bench, "b/s3") == initial
     bench.b = 'clip = "calibrated"\nclip_target = 0.3'
-    with pytest.raises(LabError, match=r"objective\.clip_target"):
+    with lab_error(r"objective\.clip_target"):
         bench.conduct()
 
     backup.rename(bench.home / "bands.json")
@@ -136,14 +135,14 @@ def test_another_share_another_range(bench: Bench) -> None:
 
 def test_a_failing_pilot_is_told(bench: Bench) -> None:
     bench.fail = {"gspo-0/s1000000": "lab"}
-    with pytest.raises(LabError, match="a pilot failed") as caught:
+    with lab_error("a pilot failed") as caught:
         advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
     assert "buy gloves" in caught.value.details[0]
 
 
 def test_a_first_batch_without_a_lesson_is_told_before_the_rest_of_the_pilot(bench: Bench) -> None:
     bench.flat = True
-    with pytest.raises(LabError, match="all responses to a problem earned the same"):
+    with lab_error("all responses to a problem earned the same"):
         advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
     (journal, _) = sorted((bench.home / "_advice").rglob("journal.jsonl"))
     assert journal.read_text().count('"kind":"step"') == 1

@@ -5,13 +5,13 @@ word.
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from counting import Bench, answer_in
 
 from gspo_lab.analysis.findings.decision import Decision
 from gspo_lab.analysis.findings.decision import decision as decision_of
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.store import Evidence
 
@@ -58,7 +58,7 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
     again, output = looked.conduct()
     assert (begun(looked), again.exit_code, "resolved at the look" in output) == (initial, 0, True)
     looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
-    with pytest.raises(LabError, match=r"other settings \(verdict.looks"):
+    with lab_error(r"other settings \(verdict.looks"):
         looked.conduct()
 
 

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from counting import Bench, answer_in
+from laboratory import json_of
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
@@ -23,7 +25,6 @@ from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.conduct import StudyOutcome
@@ -76,7 +77,7 @@ def done(starts: Path, tmp_path_factory: pytest.TempPathFactory) -> "Done":
 
 
 def study(bench: Bench, name: str = "count") -> JsonObject:
-    result: JsonObject = json.loads((bench.runs / name / "study.json").read_text())
+    result: JsonObject = json_of(bench.runs / name / "study.json")
     return result
 
 
@@ -88,9 +89,7 @@ def came_to(bench: Bench) -> dict[str, int]:
 
 
 def rate(bench: Bench, run: str) -> float:
-    result = json.loads((bench.home / run / "run.json").read_text())["settings"]["update"][
-        "learning_rate"
-    ]
+    result = json_of(bench.home / run / "run.json")["settings"]["update"]["learning_rate"]
     return float(result)
 
 
@@ -209,9 +208,7 @@ def test_an_arm_without_a_living_candidate_ends_the_study_before_its_first_step(
 ) -> None:
     tuned.verdict = TUNE.replace("steps = 2", "steps = 3")
     tuned.fail = {f"b@{rate}/s100": "crash" for rate in ("1e-05", "2e-05", "4e-05", "0.0002")}
-    with pytest.raises(
-        LabError, match=r"^b: every candidate collapsed or died .* gspo-lab show count-trials"
-    ):
+    with lab_error(r"^b: every candidate collapsed or died .* gspo-lab show count-trials"):
         tuned.conduct()
     assert not (tuned.home / "a").exists()
 
@@ -219,7 +216,7 @@ def test_an_arm_without_a_living_candidate_ends_the_study_before_its_first_step(
 def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: Bench) -> None:
     shutil.copytree(done[0].runs, tuned.runs)
     tuned.verdict = TUNE.replace("2e-4", "3e-4")
-    with pytest.raises(LabError, match=r"arms chose by another \[tune\]"):
+    with lab_error(r"arms chose by another \[tune\]"):
         tuned.conduct()
     tuned.verdict = TUNE.replace("[1e-5, 2e-5, 4e-5, 2e-4]", "[1e-5, 2e-5]")
     tuned.finish(fresh=True)
@@ -261,7 +258,5 @@ def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(
         assert again.seeds == (102, 103, 104)
         assert again.tune.chosen == {"a": 1, "b": 2}
         assert again.arms["a"].settings.update.learning_rate == 2e-5
-    with pytest.raises(
-        LabError, match="count-trials are the trials of count: gspo-lab replicate count"
-    ):
+    with lab_error("count-trials are the trials of count: gspo-lab replicate count"):
         replication(TRIALS, runs)

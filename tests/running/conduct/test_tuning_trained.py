@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from counting import Bench, conducted
+from laboratory import json_of
 from trained import timeless, tiny
 from waiting import until
 
@@ -85,10 +86,7 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(
     assert result.exit_code == 0, output
 
     assert left(cut / "runs") == left(tmp_path / "whole" / "runs")
-    declared = [
-        json.loads((tmp_path / entry / "runs/tiny/study.json").read_text())
-        for entry in ("whole", "cut")
-    ]
+    declared = [json_of(tmp_path / entry / "runs/tiny/study.json") for entry in ("whole", "cut")]
     assert declared[0]["tune"]["chosen"] == declared[1]["tune"]["chosen"]
     with Evidence.open(cut / "runs/lab.db", cut / "runs") as evidence:
         entry = Source(evidence, "tiny")

@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
 from gspo_lab.common.cpu_count import cores
-from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch.local import LocalPool, torch_knows_cuda, visible_gpus
 
 
@@ -65,9 +65,9 @@ def test_jobs_by_argument_or_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(LocalPool().slots("cpu")) == 3
     assert len(LocalPool(1).slots("cpu")) == 1, "the argument is nearer than the environment"
     monkeypatch.setenv("GSPO_LAB_JOBS", "many")
-    with pytest.raises(LabError, match="GSPO_LAB_JOBS=many"):
+    with lab_error("GSPO_LAB_JOBS=many"):
         LocalPool().slots("cpu")
-    with pytest.raises(LabError, match="jobs = 0"):
+    with lab_error("jobs = 0"):
         LocalPool(0).slots("cpu")
 
 
@@ -118,9 +118,7 @@ def test_gpus_are_slots_and_other_devices_have_one_place(nvidia_smi: Path) -> No
     )
     slots = LocalPool(2).slots("xpu")
     assert [(slot.kind, slot.index) for slot in slots] == [("gpu", "xpu")] * 2
-    with pytest.raises(
-        LabError, match=r"device = 'cuda:2', but there are 2 GPUs here, which count from cuda:0"
-    ):
+    with lab_error(r"device = 'cuda:2', but there are 2 GPUs here, which count from cuda:0"):
         LocalPool().slots("cuda:2")
 
 
@@ -133,7 +131,7 @@ def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path
     nvidia_smi.write_text("No devices were found\n")
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(LabError, match="no GPU here"):
+    with lab_error("no GPU here"):
         LocalPool().slots("cuda")
     assert [slot.name for slot in LocalPool().slots("auto")] == [
         slot.name for slot in LocalPool().slots("cpu")

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch import make_launcher
 from gspo_lab.running.launch.ray import probe_recorded
 
@@ -17,9 +17,7 @@ installed = pytest.mark.skipif(
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 def test_without_the_package_the_extra_is_named() -> None:
-    with pytest.raises(
-        LabError, match=r"--on ray needs the package ray: pip install 'gspo-lab\[ray\]'"
-    ):
+    with lab_error(r"--on ray needs the package ray: pip install 'gspo-lab\[ray\]'"):
         make_launcher("ray").slots("cpu")
 
 
@@ -28,10 +26,10 @@ def test_an_address_that_is_none_or_closed_is_refused_at_once() -> None:
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))  # bound, and nobody listens
         address = "{}:{}".format(*used.getsockname())
-        with pytest.raises(LabError, match=f"nobody listens at {address}: start Ray there"):
+        with lab_error(f"nobody listens at {address}: start Ray there"):
             make_launcher(f"ray:{address}").slots("cpu")
     for address in ("ray://127.0.0.1:10001", "127.0.0.1", "here:there"):
-        with pytest.raises(LabError, match="is HOST:PORT, that of its head"):
+        with lab_error("is HOST:PORT, that of its head"):
             make_launcher(f"ray:{address}").slots("cpu")
 
 
@@ -43,9 +41,7 @@ def test_the_address_of_a_cluster_that_has_gone_is_named(tmp_path: Path) -> None
         used.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*used.getsockname())
         recorded.write_text(f"{address}\n")
-        with pytest.raises(
-            LabError, match=f"nobody listens at {address}, which {recorded} names: delete that file"
-        ):
+        with lab_error(f"nobody listens at {address}, which {recorded} names: delete that file"):
             probe_recorded(recorded)
         used.listen()
         probe_recorded(recorded)
@@ -59,5 +55,5 @@ def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) 
         for process in Path("/proc").glob("[0-9]*/comm")
     ):
         pytest.skip("a Ray cluster runs on this machine")
-    with pytest.raises(LabError, match="--on ray: no Ray cluster runs on this machine: start one"):
+    with lab_error("--on ray: no Ray cluster runs on this machine: start one"):
         make_launcher("ray").slots("cpu")

@@ -5,6 +5,7 @@ they declare is.
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.running.plan.preflight import check
@@ -74,8 +75,8 @@ def test_an_arm_s_mistake_is_told_of_the_arm_and_a_model_is_looked_at_once(
     monkeypatch.setattr("gspo_lab.running.plan.preflight.check_rank", counted)
     check(study(tmp_path, "update.learning_rate = [1e-4, 2e-4, 4e-4, 8e-4]"))
     assert question == [("tiny-qwen3", 0)]
-    with pytest.raises(LabError, match=r"update\.lora_rank = 999: the layers of 'tiny-qwen3' are"):
+    with lab_error(r"update\.lora_rank = 999: the layers of 'tiny-qwen3' are"):
         check(study(tmp_path, "update.lora_rank = [8, 999]"))
     faults = study(tmp_path, "update.learning_rate = [1e-4, 2e-4]\n[rollout]\ntemperature = 0.5")
-    with pytest.raises(LabError, match=r"^arm\.mean: .* would ignore rollout\.temperature = 0\.5"):
+    with lab_error(r"^arm\.mean: .* would ignore rollout\.temperature = 0\.5"):
         check(faults)

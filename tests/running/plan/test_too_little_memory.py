@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from rich.console import Console
 
 from gspo_lab.common.errors import LabError
@@ -94,7 +95,7 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
     (huge / "config.json").write_text(json.dumps(wide))
     console = Console(file=io.StringIO())
     entry = load_study(study(tmp_path, str(huge)).path, arms=["grpo"])
-    with pytest.raises(LabError, match="too little memory"):
+    with lab_error("too little memory"):
         conduct(entry, tmp_path / "runs", jobs=1, console=console, live=False)
     assert not (tmp_path / "runs").exists()
     (ended,) = conduct(
@@ -134,7 +135,7 @@ def test_a_plan_for_a_gpu_that_is_not_here_says_so(
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
     overridden = load_study(study(tmp_path, "Qwen/Qwen3-4B", "cpu").path, overrides=["device=cuda"])
-    with pytest.raises(LabError, match="device = 'cuda', but there is no GPU here"):
+    with lab_error("device = 'cuda', but there is no GPU here"):
         plan(overridden, tmp_path / "runs")
     result = plan(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), tmp_path / "runs")
     assert (result.obstacle or "").startswith("device = 'cuda', but there is no GPU here")
@@ -154,7 +155,5 @@ def test_an_unknown_architecture_is_told_before_anything_is_loaded(
     tmp_path: Path, huge: Path
 ) -> None:
     (huge / "config.json").write_text(json.dumps({**HUGE, "model_type": "qwen99"}))
-    with pytest.raises(
-        LabError, match="architecture 'qwen99', which is none of the causal language models"
-    ):
+    with lab_error("architecture 'qwen99', which is none of the causal language models"):
         check(study(tmp_path, str(huge)))

@@ -11,6 +11,7 @@ import torch
 from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model
 from calling import gspo_lab
 from case_tables import cases
+from laboratory import json_of
 
 from gspo_lab.common.atomic_files import SEAL, SEALED
 from gspo_lab.common.plain_data import JsonObject
@@ -108,7 +109,7 @@ def test_several_benchmarks_at_once(here: Path, problems: Path) -> None:
 def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> None:
     said = gspo_lab(*asking("tiny-qwen3"))
     (path,) = (here / "runs").rglob("evaluation.json")
-    declared = json.loads(path.read_text())
+    declared = json_of(path)
     unsealed = {
         key: value for key, value in declared.items() if key not in (SEALED, SEAL)
     }  # as it was written then
@@ -247,7 +248,7 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
         assert record["correct"] == int(left > 0)
         assert record["truncated"] or record["tokens"] < min(8, left) or left > 0
         assert record["reason"].startswith("not asked") == (left == 0) if left == 0 else True
-    limits = json.loads(path.with_name("evaluation.json").read_text())["limits"]
+    limits = json_of(path.with_name("evaluation.json"))["limits"]
     assert (limits["context"], limits["lowest"], limits["highest"], limits["lowered_by"]) == (
         32,
         0,

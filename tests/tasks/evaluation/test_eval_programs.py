@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from asking import done, rows
-from calling import gspo_lab
+from calling import gspo_lab, lab_error
+from laboratory import json_of
 
 from gspo_lab.analysis.stats.passk import estimate_rating
 from gspo_lab.cli.evaluate import rated
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
@@ -128,7 +128,7 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     runs = here / "runs"
     said = done(*asking, "--unsafe-no-sandbox", "--json")
     (journal,) = runs.rglob("evaluations/*/journal.jsonl")
-    declared = json.loads(journal.with_name("evaluation.json").read_text())
+    declared = json_of(journal.with_name("evaluation.json"))
     assert declared["task"]["options"]["unsafe"] is True
     # As on a machine that isolates: an untrained model writes no program that would be run.
     monkeypatch.setattr("gspo_lab.tasks.check_isolation", lambda *_: None)
@@ -187,9 +187,7 @@ def test_without_isolation_no_study_that_is_asked_for_programs_begins(here: Path
     assert not (here / "runs").exists()
     planned = done("plan", path)
     assert "cannot be run here yet: programs cannot be isolated" in planned.out
-    with pytest.raises(
-        LabError, match="cannot be isolated"
-    ):  # a worker that somebody starts by hand, elsewhere
+    with lab_error("cannot be isolated"):  # a worker that somebody starts by hand, elsewhere
         set_up(load_study(path).runs()[0], None)
     path.write_text(STUDY.replace('"own.jsonl"', '"own.jsonl", unsafe = true'))
     assert blocker(load_study(path)) is None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from asking import declared_runs, done, rows, save_model
 from calling import gspo_lab
+from laboratory import json_of
 from tiny_server import MODEL, serving
 
 STUDY = """\
@@ -54,7 +55,7 @@ def test_aime_of_an_embedded_models_run_is_an_honest_zero(
     assert "token limit 128 (instead of 38,912: all that an embedded model gets)" in " ".join(
         table.split()
     )
-    (declared,) = [json.loads(path.read_text()) for path in finished.rglob("evaluation.json")]
+    (declared,) = [json_of(path) for path in finished.rglob("evaluation.json")]
     assert declared["asked"]["prompt_version"] == "boxed/1"
     assert declared["asked"]["temperature"] == 0.6
     assert declared["asked"]["data_digest"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from asking import ANSWERS, BENCH, done, kept, rows, stopped_after
 from calling import gspo_lab
+from laboratory import json_of
 from tiny_server import MODEL, TinyServer, free_port, serving
 
 from gspo_lab.common.plain_data import JsonObject
@@ -75,9 +76,7 @@ def test_a_server_is_asked_and_its_answers_are_kept(
         assert correct == int(sum(text.encode()) % 2 == 0)
     assert row["score"] == pytest.approx(sum(answer[6] for answer in answers) / wanted)
 
-    (declared,) = [
-        json.loads(path.read_text()) for path in (here / "runs").rglob("evaluation.json")
-    ]
+    (declared,) = [json_of(path) for path in (here / "runs").rglob("evaluation.json")]
     assert declared["subject"] == {"kind": "server", "name": MODEL, "url": server.url}
     assert declared["asked"]["samples"] == 2
     assert declared["asked"]["grader"] == answers[0][-1]

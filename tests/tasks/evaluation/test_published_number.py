@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from asking import declared_runs, done, save_model, write_task
-from calling import gspo_lab
+from calling import gspo_lab, lab_error
 
 from gspo_lab.analysis.stats.passk import checkpoint_score
 from gspo_lab.cli.published_score import PublishedNumber, sentence
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 
@@ -70,7 +69,7 @@ def test_independent_scores_are_compared_as_newcombe_does() -> None:
 
 def test_a_number_or_a_count_that_cannot_be_is_refused() -> None:
     for number, answers in ((101.0, None), (-1.0, None), (float("nan"), None), (47.4, 0)):
-        with pytest.raises(LabError, match="--published"):
+        with lab_error("--published"):
             PublishedNumber(number, answers)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from asking import BENCH, GRADER, declared_runs, done, rows, write_task
 from calling import gspo_lab
+from laboratory import json_of
 
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StoredAnswer
@@ -78,7 +79,7 @@ def test_answers_in_a_folder_that_was_moved_are_graded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (declaration,) = (here / "runs").rglob("evaluation.json")
-    task = json.loads(declaration.read_text())["task"]
+    task = json_of(declaration)["task"]
     assert str(here) not in json.dumps(task), "it names no folder of this machine"
     moved = tmp_path_factory.mktemp("elsewhere") / "tree"
     monkeypatch.chdir(moved.parent)

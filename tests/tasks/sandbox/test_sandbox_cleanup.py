@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from isolation import opened
 from waiting import until
 from walled import TIGHT
@@ -141,9 +142,7 @@ def descends(pid: int, ancestor: int) -> bool:
 
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
-    with pytest.raises(
-        LabError, match=r"bwrap.* not installed \(apt-get install bubblewrap.*--unsafe-no-sandbox"
-    ):
+    with lab_error(r"bwrap.* not installed \(apt-get install bubblewrap.*--unsafe-no-sandbox"):
         Sandbox.open()
     with Sandbox.open(unsafe=True, slots=1) as bare:
         assert bare.level == "none"
@@ -165,7 +164,7 @@ def test_what_keeps_bubblewrap_from_its_work_is_told(
     monkeypatch.setenv("PATH", str(tmp_path))
     can_disable_userns.cache_clear()
     assert missing() is None
-    with pytest.raises(LabError, match="user namespaces must be allowed") as refused:
+    with lab_error("user namespaces must be allowed") as refused:
         Sandbox.open()
     can_disable_userns.cache_clear()
     assert all(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+from laboratory import json_of
 
 
 def main(folder: Path) -> None:
@@ -30,7 +31,7 @@ def main(folder: Path) -> None:
     actor.create_process_group(ParallelStrategy(data_parallel_size=1))
     actor.initialize(None, FinetuneSpec(1, 8, 4))
     watch(actor, run, folder / "updates.jsonl")
-    batch = [_trajectory(item) for item in json.loads((folder / "samples.json").read_text())]
+    batch = [_trajectory(item) for item in json_of(folder / "samples.json")]
     for item, logp in zip(batch, actor.compute_logp(batch), strict=True):
         item["prox_logp"] = logp
     actor.ppo_update(actor.compute_advantages(batch))

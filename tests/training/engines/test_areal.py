@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from calling import lab_error
+from laboratory import json_of
 from lottery import MakeRun
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.engines.areal import SAVING, ArealEngine, checkpoints
 from gspo_lab.training.engines.check import check_engine, check_ready
@@ -32,7 +33,7 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
         run = make_run(arm, *OURS, *TOKEN_MEAN, "bench.lottery.every=6")
         check_engine(arm, run.settings, Path(run.base))
         ArealEngine().write(run, tmp_path / arm)
-        config = json.loads((tmp_path / arm / "areal/attempt-1/config.yaml").read_text())
+        config = json_of(tmp_path / arm / "areal/attempt-1/config.yaml")
         saver = config["saver"]
         assert (saver["freq_epochs"], saver["freq_steps"]) == (
             1,
@@ -86,7 +87,7 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
 )
 def test_what_areal_cannot_do_is_told(make_run: MakeRun, changes: list[str], why: str) -> None:
     run = make_run("gspo", *OURS, *changes)
-    with pytest.raises(LabError, match=why):
+    with lab_error(why):
         check_engine("gspo", run.settings, Path(run.base))
 
 
@@ -94,7 +95,7 @@ def test_its_environment_is_asked_for_before_anything_is_launched(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path))
-    with pytest.raises(LabError, match="gspo-lab engines install areal"):
+    with lab_error("gspo-lab engines install areal"):
         check_ready(make_run("gspo", *OURS, *TOKEN_MEAN).settings)
 
 
@@ -236,7 +237,7 @@ def test_areal_reads_it_and_its_actor_s_updates_are_recorded(
     assert sorted(lengths) == sorted(len(item["response"]) for item in samples)
     assert updates[0]["log_ratio_max_abs"] == pytest.approx(0, abs=1e-5)
     assert updates[1]["log_ratio_std_tokens"] > 1e-4
-    stats = json.loads((folder / "stats.json").read_text())
+    stats = json_of(folder / "stats.json")
     (peer,) = [value for key, value in stats.items() if key.endswith("update/clip_ratio/avg")]
     tokens = sum(item["response_tokens"] for item in updates)
     assert sum(item["clipped_tokens"] for item in updates) / tokens == pytest.approx(peer, abs=1e-6)

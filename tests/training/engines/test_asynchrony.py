@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import MakeRun, Memory, Trained, components, final, recorded, train
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.base import Problem
 from gspo_lab.training.engines.check import check_tasks
 from gspo_lab.training.engines.native.asynchrony import Asked, PendingGroups
@@ -269,17 +269,15 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(
     pieces = make_run(
         "gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3"
     ).settings
-    with pytest.raises(
-        LabError,
-        match=r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it",
+    with lab_error(
+        r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it",
     ):
         check_tasks("gspo", pieces, [task], tmp_path)
     native = make_run("gspo", "rollout.tokens_per_step=3").settings
     check_tasks("gspo", native, [task], tmp_path)
     several: Any = SimpleNamespace(name="guess", max_turns=3, max_tokens=10, reward_names=())
-    with pytest.raises(
-        LabError,
-        match=(
+    with lab_error(
+        (
             r"rollout\.tokens_per_step with 'guess', whose responses have several turns; leave"
             r" it out"
         ),

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import Crashed, LabError
+from gspo_lab.common.errors import Crashed
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.training.engines.child import Child
@@ -66,7 +67,7 @@ def test_a_bad_line_is_told_with_its_number_and_the_last_lines(line: str, why: s
     with child(f"print('one'); print('{STEP}'); print('{line}')") as process:
         records = iter(process)
         assert next(records) == StepRecord(step=0, prompts=4, responses=8, reward_mean=0.5)
-        with pytest.raises(LabError, match=why) as refusal:
+        with lab_error(why) as refusal:
             next(records)
     assert refusal.value.details == ("its last lines:", "one", STEP, line)
 
@@ -78,7 +79,7 @@ def test_a_child_that_fails_is_told_with_its_last_lines(followed: bool, tmp_path
     with child(f"{output}; print('no memory'); raise SystemExit(7)") as process:
         lines = process.follow(log, lambda: False) if followed else iter(process)
         next(lines)
-        with pytest.raises(LabError, match="exit code 7") as refusal:
+        with lab_error("exit code 7") as refusal:
             next(lines)
     assert (refusal.value.details[0], refusal.value.details[-1]) == ("its last lines:", "no memory")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import MakeRun, Memory, components, train
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.training.engines.check import check_tasks
 from gspo_lab.training.engines.native.loop import Loop
 from gspo_lab.training.samplers import Rollout
@@ -227,7 +227,5 @@ def test_replies_of_an_environment_count_as_the_limit_counts_them(
 def test_a_buffer_longer_than_a_response_is_refused(make_run: MakeRun) -> None:
     task: Any = SimpleNamespace(name="lottery", max_turns=1, max_tokens=10, reward_names=())
     check_tasks("gspo", make_run("gspo", "rollout.overlong_buffer=10").settings, [task])
-    with pytest.raises(
-        LabError, match=r"overlong_buffer = 11 is more than the token limit of 'lottery', 10"
-    ):
+    with lab_error(r"overlong_buffer = 11 is more than the token limit of 'lottery', 10"):
         check_tasks("gspo", make_run("gspo", "rollout.overlong_buffer=11").settings, [task])

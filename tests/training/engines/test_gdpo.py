@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import STUDY, run_of, train, write_study
 
 from gspo_lab.common.errors import LabError
@@ -122,7 +123,7 @@ def test_engines_that_are_given_one_reward_refuse_it(
 ) -> None:
     if engine == "trl":
         pytest.importorskip("trl")
-    with pytest.raises(LabError, match="gdpo"):
+    with lab_error("gdpo"):
         check_engine("gdpo", make(*NAMED, f"engine={engine}", *extra).settings, tmp_path)
 
 
@@ -137,7 +138,7 @@ def test_what_reads_the_one_reward_is_refused_beside_it(make: Make, values: dict
 
 def test_names_are_a_list_of_different_ones(make: Make, tmp_path: Path) -> None:
     for names in ("even", ["even", "even"], [1]):
-        with pytest.raises(LabError, match="must be a list of different names"):
+        with lab_error("must be a list of different names"):
             build_task(
                 "lottery.py:grade", {"problems": "problems.jsonl", "rewards": names}, tmp_path
             )

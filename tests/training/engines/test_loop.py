@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import Killed, MakeRun, Memory, Trained, components, final, recorded, train
 from safetensors.torch import load_file
 from small_models import small_start
 
 import gspo_lab.training.objectives.losses.cispo as builtin
 from gspo_lab.common.atomic_files import write_json
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, JOURNAL, RESUME, RUN
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import UpdateRecord
@@ -326,8 +326,8 @@ def test_a_failing_grader_trains_with_reward_0_until_it_fails_on_more_than_its_s
     )
     run = replace(run, settings=run.settings.model_copy(update={"bench": []}))
     memory = Memory()
-    with pytest.raises(
-        LabError, match=r"failed on 9 of 16 responses of step 1, more than .* = 0\.5 allows; .*no"
+    with lab_error(
+        r"failed on 9 of 16 responses of step 1, more than .* = 0\.5 allows; .*no"
     ) as refusal:
         Loop(run, components(run), memory, tmp_path / "run").run(lambda: False)
     assert "\n" not in str(refusal.value)

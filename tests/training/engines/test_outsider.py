@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from calling import gspo_lab
+from calling import gspo_lab, lab_error
+from laboratory import json_of
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.study import load_study
 from gspo_lab.training.engines.check import check_engine
 
@@ -93,7 +93,7 @@ def check(folder: Path) -> Check:
 def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
     process = gspo_lab("run", "rates.toml", "--jobs", "1")
     assert process.code == 0, process
-    declared = json.loads((folder / "runs/rates/study.json").read_text())
+    declared = json_of(folder / "runs/rates/study.json")
     assert declared["arms"]["slow"]["settings"]["engine"] == {
         "name": "toy.py:Toy",
         "options": {"luck": 0.2},
@@ -153,7 +153,7 @@ def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(
 )
 def test_what_an_engine_cannot_do_is_one_line(check: Check, override: str, why: str) -> None:
     check()
-    with pytest.raises(LabError, match=why) as refusal:
+    with lab_error(why) as refusal:
         check(override)
     assert "\n" not in str(refusal.value)
 
@@ -178,14 +178,14 @@ def test_capabilities_that_cannot_be_are_told(
     begin, _, remainder = TOY.partition("    capabilities = Capabilities(")
     ending = remainder.partition(")\n\n")[2]
     (folder / "toy.py").write_text(f"{begin}    capabilities = {capabilities}\n{ending}")
-    with pytest.raises(LabError, match=why):
+    with lab_error(why):
         check()
 
 
 def test_calibration_needs_an_engine_that_records_every_move(folder: Path, check: Check) -> None:
     text = TOY.replace('"bench"),', '"bench", "objective"),')
     (folder / "toy.py").write_text(text)
-    with pytest.raises(LabError, match="does not record response_detail"):
+    with lab_error("does not record response_detail"):
         check("arm.fast.clip=calibrated")
     (folder / "other.py").write_text(text.replace("records={", 'records={"response_detail": "", '))
     check("arm.fast.clip=calibrated", "engine.name=other.py:Toy")
@@ -193,9 +193,9 @@ def test_calibration_needs_an_engine_that_records_every_move(folder: Path, check
 
 def test_the_native_engine_does_everything_and_takes_no_options(check: Check) -> None:
     check("engine=native", "update.epochs=2", "arm.fast.objective=gspo", "arm.fast.clip=calibrated")
-    with pytest.raises(LabError, match="engine 'native': unknown option 'luck'; it has none"):
+    with lab_error("engine 'native': unknown option 'luck'; it has none"):
         check("engine.name=native")
-    with pytest.raises(LabError, match="unknown engine 'nativ'"):
+    with lab_error("unknown engine 'nativ'"):
         check("engine=nativ")
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import MakeRun, Trained, gemma, train
 from torch import Tensor
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.engines.native import trainable_model as trained_module
@@ -131,9 +131,8 @@ def test_sampling_in_float16_is_nearer_to_float32_than_in_bfloat16(trained: Trai
 
 def test_a_device_that_cannot_is_refused_in_one_line(make_run: MakeRun) -> None:
     check_dtype("update.dtype", "float16", torch.device("cpu"))
-    with pytest.raises(
-        LabError,
-        match=r"^update\.dtype = 'float16': the device 'meta' cannot compute in it \(.*float32'$",
+    with lab_error(
+        r"^update\.dtype = 'float16': the device 'meta' cannot compute in it \(.*float32'$",
     ):
         check_dtype("update.dtype", "float16", torch.device("meta"))
 
@@ -190,9 +189,7 @@ def test_heads_in_float32_on_both_sides_lower_the_mismatch(trained: Trained) -> 
 
 def test_a_head_that_is_rewritten_is_refused() -> None:
     policy: JsonObject = {"temperature": 1.0, "dtype": "bfloat16", "microbatch_tokens": 8}
-    with pytest.raises(
-        LabError, match=r"update\.float32_head: a gemma2 changes its logits behind its head"
-    ):
+    with lab_error(r"update\.float32_head: a gemma2 changes its logits behind its head"):
         Policy(gemma(), **policy, float32_head=True)
-    with pytest.raises(LabError, match=r"rollout\.float32_head: a gemma2"):
+    with lab_error(r"rollout\.float32_head: a gemma2"):
         TransformersSampler(gemma(), byte_tokenizer(), "bfloat16", float32_head=True)

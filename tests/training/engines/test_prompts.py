@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from lottery import MakeRun, components, train
 
 from gspo_lab.common.errors import LabError
@@ -43,7 +44,7 @@ def test_a_run_with_a_prompt_beyond_its_model_s_context_does_not_start(
         for place in range(8):  # enough for both splits
             far = {"prompt": "?" * 100_000 + str(place), "reference": "", "id": f"far-{place}"}
             problems.write("\n" + json.dumps(far))
-    with pytest.raises(LabError, match=r"training problems leave no room .* 'far-\d', has 100001"):
+    with lab_error(r"training problems leave no room .* 'far-\d', has 100001"):
         components(run)
 
 

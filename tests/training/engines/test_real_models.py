@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from calling import lab_error
 from lottery import MakeRun, components, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run
@@ -194,7 +194,7 @@ def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(
 
 def test_eight_bit_moments_are_refused_on_a_cpu(make_run: MakeRun) -> None:
     run = make_run("gspo", "update.optimizer=adamw-8bit", "device=cpu")
-    with pytest.raises(LabError, match=r"pip install 'gspo-lab\[8bit\]'|works on a GPU only"):
+    with lab_error(r"pip install 'gspo-lab\[8bit\]'|works on a GPU only"):
         components(run)
 
 
@@ -221,5 +221,5 @@ def test_thinking_is_written_into_the_template_that_the_checkpoint_keeps(
         replace(run, settings=run.settings.model_copy(update={"model": str(folder)}))
     )
     assert plain.tokenizer.chat_template.count("set enable_thinking") == 1
-    with pytest.raises(LabError, match="has no chat template; leave the key out"):
+    with lab_error("has no chat template; leave the key out"):
         components(make_run("gspo", "rollout.thinking=true"))

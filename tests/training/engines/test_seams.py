@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import TOOL, MakeRun, components, rollouts
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, RESUME
 from gspo_lab.training.engines.native import checkpoint
 from gspo_lab.training.engines.native.experience import microbatches, pad_rollouts
@@ -99,14 +99,11 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(
     }
     checkpoint.save(path, run.id, 3, trained, {"prompts": 8})
     assert checkpoint.load(path, run.id, trained) == (3, {"prompts": 8})
-    with pytest.raises(
-        LabError,
-        match=rf"is of the run {run.id}, not of a/b/s1: .*delete it and the run starts again",
+    with lab_error(
+        rf"is of the run {run.id}, not of a/b/s1: .*delete it and the run starts again",
     ):
         checkpoint.load(path, "a/b/s1", trained)
-    with pytest.raises(
-        LabError, match="holds policy, and this run trains critic, policy: delete it"
-    ) as refusal:
+    with lab_error("holds policy, and this run trains critic, policy: delete it") as refusal:
         checkpoint.load(path, run.id, trained | {"critic": trained["policy"]})
     assert "\n" not in str(refusal.value)
     content = path.read_bytes()
@@ -117,9 +114,7 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(
     cuts = [content[:length] for length in range(len(content) - 100, len(content) - 1)]
     for damaged in (*flips, *cuts, content[: len(content) // 2], b""):
         path.write_bytes(damaged)
-        with pytest.raises(
-            LabError, match="is damaged: delete it and the run starts again from its first step"
-        ):
+        with lab_error("is damaged: delete it and the run starts again from its first step"):
             checkpoint.load(path, run.id, trained)
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 from lottery import MakeRun
 from waiting import until
 
@@ -214,8 +215,7 @@ def test_what_people_can_mend_is_one_line(make_run: MakeRun, tmp_path: Path) -> 
 def test_a_smaller_world_than_asked_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
     from lottery import Memory
 
-    from gspo_lab.common.errors import LabError
     from gspo_lab.training.engines.trl import trainer
 
-    with pytest.raises(LabError, match="was to train in 2 processes, and there are 1"):
+    with lab_error("was to train in 2 processes, and there are 1"):
         trainer.train(make_run("gspo", TRL), Memory(), tmp_path, lambda: False, 2, 1)

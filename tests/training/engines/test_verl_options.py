@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from case_tables import cases
 from lottery import MakeRun
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.study import Run
 from gspo_lab.training.engines.check import check_engine
 from gspo_lab.training.engines.external.attempt import Attempt, PreparedAttempt
@@ -160,7 +160,7 @@ def test_what_verl_cannot_do_is_told_before_it_starts(
     make_run: MakeRun, changes: list[str], why: str
 ) -> None:
     run = make_run("gspo", "engine.name=verl", *changes)
-    with pytest.raises(LabError, match=why) as error:
+    with lab_error(why) as error:
         check_engine("gspo", run.settings, Path(run.base))
     assert "\n" not in str(error.value)
 
@@ -175,21 +175,21 @@ def test_a_study_s_own_keys_cannot_be_set_behind_its_back(make_run: MakeRun) -> 
         ACTOR + "fsdp_config.param_offload"
     ]
     for key in ("actor_rollout_ref.actor.policy_loss.loss_mode", "+data.shuffle", "model_engine"):
-        with pytest.raises(LabError, match="follows from the study"):
+        with lab_error("follows from the study"):
             told(run, set={key: "nosuch"})
 
 
 def test_a_closed_port_is_told_at_once(unused_port: int) -> None:
-    with pytest.raises(LabError, match="nobody listens there"):
+    with lab_error("nobody listens there"):
         VerlEngine(ray=f"127.0.0.1:{unused_port}").ready()
-    with pytest.raises(LabError, match="HOST:PORT"):
+    with lab_error("HOST:PORT"):
         VerlEngine(ray="somewhere").ready()
 
 
 def test_more_processes_than_gpus_are_told_before_ray_waits_for_them() -> None:
     local = torch.cuda.device_count()
     VerlEngine(processes=local + 1).check_here(on_gpu=False)
-    with pytest.raises(LabError, match=f"processes = {local + 1}: {local} GPUs are seen here"):
+    with lab_error(f"processes = {local + 1}: {local} GPUs are seen here"):
         VerlEngine(processes=local + 1).check_here(on_gpu=True)
 
 

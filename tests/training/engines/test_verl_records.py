@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from lottery import MakeRun
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
@@ -184,7 +184,7 @@ def test_a_resumed_run_counts_on(run: Run) -> None:
     ],
 )
 def test_what_is_missing_is_no_step(run: Run, changes: JsonObject, why: str) -> None:
-    with pytest.raises(LabError, match=why):
+    with lab_error(why):
         made(run, 0, RunTotals(), **changes)
 
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from calling import lab_error
 from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.builtin_models import (
     EOS_ID,
     PAD_ID,
@@ -95,7 +95,7 @@ def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: s
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(LabError, match="did you mean 'tiny-qwen3-moe'"):
+    with lab_error("did you mean 'tiny-qwen3-moe'"):
         build("tiny-qwen-moe", 0)
 
 

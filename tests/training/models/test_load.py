@@ -9,6 +9,8 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 import torch
+from calling import lab_error
+from laboratory import json_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers.utils import logging
@@ -54,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 def change_config(folder: Path, **values: Any) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(json.dumps(json_of(path) | values))
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -301,10 +303,10 @@ def test_what_is_seen_without_loading(
     folder: Path, harm: Callable[[Path], None], message: str
 ) -> None:
     harm(folder)
-    with pytest.raises(LabError, match=message) as caught:
+    with lab_error(message) as caught:
         check_model(str(folder))
     assert "\n" not in str(caught.value)
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         load_model(str(folder), dtype="float32", device="cpu")
 
 
@@ -312,7 +314,7 @@ def test_what_is_seen_without_loading(
 def test_what_only_loading_shows(folder: Path, harm: Callable[[Path], None], message: str) -> None:
     harm(folder)
     check_model(str(folder))
-    with pytest.raises(LabError, match=message) as caught:
+    with lab_error(message) as caught:
         load_model(str(folder), dtype="float32", device="cpu")
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
@@ -346,23 +348,21 @@ def test_what_the_lab_wrote_and_is_not_so_any_more_is_told(
         assert harm(content) != content
         (folder / name).write_bytes(harm(content))
     for source, checkpoint in ((str(folder), None), ("tiny-qwen3-moe", folder)):
-        with pytest.raises(
-            LabError, match=f"{name} is not what SHA256SUMS beside it says"
-        ) as refusal:
+        with lab_error(f"{name} is not what SHA256SUMS beside it says") as refusal:
             load_model(source, dtype="float32", device="cpu", checkpoint=checkpoint)
         assert "\n" not in str(refusal.value)
 
 
 def test_a_tokenizer_without_pad_pads_with_eos_and_without_both_is_refused(folder: Path) -> None:
     path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_text())
+    settings = json_of(path)
     del settings["pad_token"]
     path.write_text(json.dumps(settings))
     _, tokenizer = load_model(str(folder), dtype="float32", device="cpu")
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == 257
     del settings["eos_token"]
     path.write_text(json.dumps(settings))
-    with pytest.raises(LabError, match="neither a pad nor an eos"):
+    with lab_error("neither a pad nor an eos"):
         load_model(str(folder), dtype="float32", device="cpu")
 
 
@@ -374,11 +374,11 @@ def test_a_tokenizer_as_large_as_the_embedding_fits(folder: Path) -> None:
 
 def test_a_vocabulary_larger_than_the_embedding_is_refused(folder: Path) -> None:
     _more_tokens(20)(folder)
-    rules = json.loads((folder / "tokenizer.json").read_text())
+    rules = json_of(folder / "tokenizer.json")
     added = {token["content"]: token["id"] for token in rules["added_tokens"]}
     (folder / "vocab.json").write_text(json.dumps(rules["model"]["vocab"] | added))
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(LabError, match="has token 277, the model embeds 264"):
+    with lab_error("has token 277, the model embeds 264"):
         check_model(str(folder))
 
 
@@ -401,7 +401,7 @@ def test_a_model_that_knows_no_end_takes_the_tokenizers(folder: Path) -> None:
     ],
 )
 def test_names_that_can_be_no_model(name: str, message: str) -> None:
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         check_model(name)
 
 
@@ -410,12 +410,10 @@ def test_a_hub_id_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     check_model("somebody/some-model")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        LabError, match=r"neither embedded .*, nor a folder here, nor on the Hub or in its cache"
-    ):
+    with lab_error(r"neither embedded .*, nor a folder here, nor on the Hub or in its cache"):
         load_model("somebody/no-such-model-here", dtype="float32", device="cpu")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(LabError, match="nor in the Hub's cache"):
+    with lab_error("nor in the Hub's cache"):
         check_model("somebody/some-model")
     (tmp_path / "models--somebody--some-model").mkdir()
     check_model("somebody/some-model")
@@ -536,11 +534,11 @@ def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(fo
 def test_a_chat_template_that_breaks_is_one_line(template: str, reason: str) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = template
-    with pytest.raises(LabError, match=f"chat template cannot be used .{reason}") as caught:
+    with lab_error(f"chat template cannot be used .{reason}") as caught:
         encode_prompt(tokenizer, "1+1=")
     assert "\n" not in str(caught.value)
     for text, message in (("", "has no tokens"), ("a\ud800b", "lone surrogate")):
-        with pytest.raises(LabError, match=message):
+        with lab_error(message):
             encode_prompt(byte_tokenizer(), text)
 
 
@@ -555,7 +553,7 @@ def test_a_tokenizer_is_had_without_the_weights(tmp_path: Path) -> None:
     assert load_tokenizer(str(tmp_path))[1] == (257,)
     with pytest.raises(LabError):
         load_tokenizer(str(tmp_path / "nowhere"))
-    with pytest.raises(LabError, match=r"no checkpoint folder .*gone"):
+    with lab_error(r"no checkpoint folder .*gone"):
         load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=tmp_path / "gone")
 
 
@@ -620,9 +618,7 @@ def test_a_template_that_fails_is_one_line(tmp_path: Path, template: str) -> Non
     byte_tokenizer().save_pretrained(tmp_path)
     check_chat_template(str(tmp_path))
     (tmp_path / "chat_template.jinja").write_text(template)
-    with pytest.raises(
-        LabError, match=r"chat template of the model '.*' cannot be used: "
-    ) as refused:
+    with lab_error(r"chat template of the model '.*' cannot be used: ") as refused:
         check_chat_template(str(tmp_path))
     assert "\n" not in str(refused.value)
 
@@ -632,9 +628,8 @@ def test_weights_in_gguf_are_one_line(tmp_path: Path) -> None:
     for config in (False, True):  # llama.cpp's folders have no config.json, the Hub's may
         if config:
             (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
-        with pytest.raises(
-            LabError,
-            match=r"are GGUF \(SmolLM2.Q4_1.gguf\), which cannot be trained; read them with",
+        with lab_error(
+            r"are GGUF \(SmolLM2.Q4_1.gguf\), which cannot be trained; read them with",
         ):
             check_model(str(tmp_path))
 
@@ -644,9 +639,7 @@ def test_an_adapter_is_one_line_that_says_to_merge_it(tmp_path: Path, name: str)
     """A folder of PEFT's, as it was saved and beside a configuration."""
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen3-0.6B"}')
     (tmp_path / name).write_text('{"model_type": "qwen3"}')
-    with pytest.raises(
-        LabError, match=r"is an adapter of 'Qwen/Qwen3-0.6B', not a model: merge it"
-    ):
+    with lab_error(r"is an adapter of 'Qwen/Qwen3-0.6B', not a model: merge it"):
         check_model(str(tmp_path))
 
 

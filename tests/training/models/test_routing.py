@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from calling import lab_error
 from tiny_moe import (
     EXPERTS,
     LAYERS,
@@ -24,7 +25,6 @@ from tiny_moe import (
     tokens,
 )
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.routing import (
     Routers,
@@ -339,7 +339,7 @@ def test_a_dense_model_has_no_routers() -> None:
     ],
 )
 def test_an_unknown_moe_family_is_refused_by_name(model_type: str, make: Callable[[], Any]) -> None:
-    with pytest.raises(LabError, match=rf"MoE family '{model_type}'.*qwen3_moe"):
+    with lab_error(rf"MoE family '{model_type}'.*qwen3_moe"):
         Routers.of(make())
 
 
@@ -367,7 +367,7 @@ def test_routes_that_cannot_be_replayed_are_refused_at_once(
     replay: torch.Tensor, mask: torch.Tensor | None, message: str
 ) -> None:
     routers = routers_of(build("qwen3_moe"))
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         routers.tap(ROWS, POSITIONS, replay_BSLK=replay, replay_mask_BS=mask)
 
 
@@ -391,16 +391,16 @@ def test_a_tap_refuses_other_tokens_than_its_own_and_leaves_no_hook() -> None:
     model(ids)  # transformers sets its own hooks once
     initial = _hooks(model)
     with (
-        pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[7, 4\]"),
+        lab_error(r"\[4, 7\] inside a tap made for \[7, 4\]"),
         routers.tap(POSITIONS, ROWS),
     ):
         model(ids)
     with (
-        pytest.raises(LabError, match=r"\[4, 7\] inside a tap made for \[4, 8\]"),
+        lab_error(r"\[4, 7\] inside a tap made for \[4, 8\]"),
         routers.tap(ROWS, 8),
     ):
         model(input_ids=ids)
-    with pytest.raises(LabError, match="made for 4 x 8 tokens"), routers.tap(ROWS, 8):
+    with lab_error("made for 4 x 8 tokens"), routers.tap(ROWS, 8):
         routers.modules[0][1](torch.zeros(28, 32))
     with pytest.raises(RuntimeError, match="on purpose"), routers.tap(ROWS, POSITIONS):
         raise RuntimeError("on purpose")
@@ -417,13 +417,13 @@ def test_a_tap_is_for_one_forward_pass() -> None:
     routers = routers_of(model)
     with routers.tap(ROWS, POSITIONS):
         model(ids)
-        with pytest.raises(LabError, match="second forward pass"):
+        with lab_error("second forward pass"):
             model(ids)
-    with pytest.raises(LabError, match="nothing was recorded"), routers.tap(ROWS, POSITIONS):
+    with lab_error("nothing was recorded"), routers.tap(ROWS, POSITIONS):
         pass
     with routers.tap(ROWS, POSITIONS) as tap:
         model(ids)
-    with pytest.raises(LabError, match="already been used"), tap:
+    with lab_error("already been used"), tap:
         model(ids)
 
 
@@ -435,7 +435,7 @@ def test_a_tap_inside_a_tap_of_the_same_model_is_refused() -> None:
     same_routers = routers_of(model)
     with earlier.tap(ROWS, POSITIONS) as tap:
         with (
-            pytest.raises(LabError, match="inside a tap already"),
+            lab_error("inside a tap already"),
             same_routers.tap(ROWS, POSITIONS),
         ):
             pass
@@ -453,7 +453,7 @@ def test_a_forward_pass_past_a_router_is_refused() -> None:
     ids = tokens()
     routers = routers_of(model)
     model.model.layers[1].mlp = torch.nn.Identity()
-    with pytest.raises(LabError, match=r"MoE layers \[1\]"), routers.tap(ROWS, POSITIONS):
+    with lab_error(r"MoE layers \[1\]"), routers.tap(ROWS, POSITIONS):
         model(ids)
 
 
@@ -492,13 +492,13 @@ def test_load_cv_by_hand() -> None:
 def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
     routes = random_routes()
     nothing = ~REAL
-    with pytest.raises(LabError, match="no token"):
+    with lab_error("no token"):
         expert_change(routes, routes, nothing)
-    with pytest.raises(LabError, match="no token"):
+    with lab_error("no token"):
         load_cv(routes, nothing, EXPERTS)
-    with pytest.raises(LabError, match="shapes differ"):
+    with lab_error("shapes differ"):
         expert_change(routes, routes[:, :, :1], REAL)
-    with pytest.raises(LabError, match=r"expert -1.*0 to 7"):
+    with lab_error(r"expert -1.*0 to 7"):
         load_cv(_spoilt((1, 2, 1, 0), -1), REAL, EXPERTS)
 
 

@@ -1,4 +1,3 @@
-import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from calling import lab_error
+from laboratory import json_of
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import cache_folder
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
@@ -158,7 +158,7 @@ def test_a_folder_is_made_once_and_again_with_the_same_bits(tmp_path: Path) -> N
     ]
     digest = weights_digest(models[0])
     assert digest == weights_digest(models[1]) != weights_digest(build("tiny-qwen3-moe", 0))
-    assert json.loads((earlier / "manifest.json").read_text())["weights"] == digest
+    assert json_of(earlier / "manifest.json")["weights"] == digest
 
 
 def test_without_steps_the_weights_are_as_drawn_and_the_task_does_not_matter(
@@ -257,14 +257,12 @@ def test_a_death_on_the_way_leaves_nothing_that_counts(
 
 
 def test_what_cannot_be_warm_started_is_said(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="no demonstrations"):
+    with lab_error("no demonstrations"):
         warm_start("tiny-qwen3", Next(displayed=False), SETTINGS, 0, tmp_path)
-    with pytest.raises(
-        LabError, match=r"embedded model, not 'tiny-qwen' \(did you mean 'tiny-qwen3'"
-    ):
+    with lab_error(r"embedded model, not 'tiny-qwen' \(did you mean 'tiny-qwen3'"):
         warm_start("tiny-qwen", Next(), SETTINGS, 0, tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(LabError, match="set GSPO_LAB_CACHE"):
+    with lab_error("set GSPO_LAB_CACHE"):
         warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path / "file")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from measuring import numbers
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import PRESETS, Batch, response_detail, surrogate
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
@@ -245,13 +245,13 @@ def test_the_found_band_clips_the_target_share_of_each_sign(level: Level, target
 
 
 def test_too_little_data_and_no_movement_are_said() -> None:
-    with pytest.raises(LabError, match="saw"):
+    with lab_error("saw"):
         calibrated_band(details(20), "sequence", 0.1)
     flat = [
         {"length": [1], "advantage": [s], "sum_log_ratio": [0.0], "log_ratios": [[0.0]]}
         for s in (1.0, -1.0)
     ] * 60
-    with pytest.raises(LabError, match="clip_target"):
+    with lab_error("clip_target"):
         calibrated_band(flat, "sequence", 0.1)
 
 
@@ -279,5 +279,5 @@ def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() ->
     # The means: log(.6) / 2 < 0 with A > 0, and log(.63) / 2 = -.231 with A < 0, below log(.8) =
     # -.223.
     assert clipped_share(recorded, "sequence", (0.2, 0.1)) == 1 / 2
-    with pytest.raises(LabError, match="no response with an advantage"):
+    with lab_error("no response with an advantage"):
         clipped_share(recorded[2:], "token", (0.2, 0.1))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from case_tables import cases
 from measuring import batch_of, gradient, numbers
 from pydantic import ValidationError
 from torch import Tensor
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import PRESETS, Batch, Objective, prepared, surrogate
 from gspo_lab.training.objectives.losses import LOSSES, Common, loss_of
@@ -426,19 +426,16 @@ def test_an_installed_package_adds_a_loss_by_an_entry_point(
 
 
 def test_what_is_none_or_does_not_fit_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        LabError,
-        match=r"'mine\.py:OTHER' is int; it must be a gspo_lab\.training\.objectives\.losses\.Loss",
+    with lab_error(
+        r"'mine\.py:OTHER' is int; it must be a gspo_lab\.training\.objectives\.losses\.Loss",
     ):
         loss_of(named(tmp_path, "OTHER"), tmp_path)
-    with pytest.raises(
-        LabError,
-        match=r"objective\.loss_options\.power: Input should be greater than or equal to 0",
+    with lab_error(
+        r"objective\.loss_options\.power: Input should be greater than or equal to 0",
     ):
         loss_of(named(tmp_path, power=-1.0), tmp_path)
-    with pytest.raises(
-        LabError,
-        match=r"loss_options\.pwer: unknown key \(did you mean 'power'\?\); .* reads power",
+    with lab_error(
+        r"loss_options\.pwer: unknown key \(did you mean 'power'\?\); .* reads power",
     ):
         loss_of(named(tmp_path, pwer=1.0), tmp_path)
 

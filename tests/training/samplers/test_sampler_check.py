@@ -4,8 +4,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.samplers import check_sampler
 from gspo_lab.training.samplers.vllm_sampler import VllmSampler
@@ -19,9 +19,7 @@ def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> Non
         "gspo_lab.training.samplers.transformers_sampler:TransformersSampler",
     ):
         check_sampler(name, "rollout", on_gpu=False)
-    with pytest.raises(
-        LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "
-    ):
+    with lab_error(r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "):
         check_sampler("vllm", "rollout", on_gpu=False)
 
 
@@ -30,9 +28,9 @@ def test_batch_invariance_is_refused_on_a_cpu() -> None:
         "^rollout.batch_invariant = true: vLLM's batch-invariant kernels need a GPU; leave it out"
         " on a CPU$"
     )
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         check_sampler("vllm", "none", on_gpu=False, invariant=True)
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         VllmSampler(build("tiny-qwen3", seed=1), byte_tokenizer(), batch_invariant=True)
 
 
@@ -40,7 +38,7 @@ def test_batch_invariance_is_refused_on_a_cpu() -> None:
 def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vllm").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(LabError, match="needs vLLM"):
+    with lab_error("needs vLLM"):
         check_sampler("vllm", "none", on_gpu=False)
 
 
@@ -51,11 +49,11 @@ def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
         r" elsewhere"
     )
     for replay in ("none", "old-policy"):
-        with pytest.raises(LabError, match=message):
+        with lab_error(message):
             check_sampler("vllm", replay, on_gpu=False)
     sampler = VllmSampler(build("tiny-qwen3-moe", seed=1), byte_tokenizer())
     assert (sampler.separate, sampler.tells_routes) == (True, False)
     sampler.refresh()  # nothing runs that could be stale
     sampler.pause()
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         sampler.facts()

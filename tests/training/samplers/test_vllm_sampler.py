@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from calling import lab_error
 from followed import TOKENIZER, gaps, make_room, move, requests
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.builtin_models import build
 from gspo_lab.training.samplers import Sampling
 from gspo_lab.training.samplers.stopping import Stopping
@@ -102,7 +102,7 @@ def test_vllms_own_reload_is_right_for_a_dense_model_and_caught_where_it_leaves_
         r"after a push \(reload\): log-probs of 128 sampled tokens are off by 0\.\d+ nats in the"
         r" mean, 0\.\d+ in"
     )
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         push(engine, model, "float32", native)
     sampler.refresh()
     assert sampler.check.holds
@@ -210,8 +210,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(pair: tuple[Any, VllmSampl
 
 def test_what_has_no_room_is_refused(pair: tuple[Any, VllmSampler]) -> None:
     _, sampler = pair
-    with pytest.raises(
-        LabError,
-        match=r"a prompt of 1 tokens and max_tokens = 5000 are more than the 4096 that vLLM",
+    with lab_error(
+        r"a prompt of 1 tokens and max_tokens = 5000 are more than the 4096 that vLLM",
     ):
         sampler.sample(requests(["x"], 1), Sampling(max_tokens=5000))

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from calling import lab_error
 from followed import TOKENIZER, gaps, make_room, move, requests
 from transformers import GptOssConfig, GptOssForCausalLM
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.training.models.builtin_models import build
 from gspo_lab.training.samplers import Sampling
 from gspo_lab.training.samplers.vllm_sampler import VllmSampler
@@ -82,9 +82,7 @@ def test_a_family_to_which_no_way_brings_its_weights_is_refused() -> None:
         GptOssConfig(vocab_size=len(TOKENIZER), max_position_embeddings=256, **sizes, **heads)
     )
     sampler = VllmSampler(model.eval(), TOKENIZER)
-    with pytest.raises(
-        LabError, match="does not sample from the weights that it was given"
-    ) as refusal:
+    with lab_error("does not sample from the weights that it was given") as refusal:
         sampler.facts()
     assert sampler._engine is None
     native, packed = refusal.value.details
