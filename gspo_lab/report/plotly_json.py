@@ -61,7 +61,8 @@ DARK: dict[str, str] = _STYLE["dark"]
 def _styled(name: str, scheme: Mapping[str, str] = LIGHT) -> JsonObject:
     """A part of the style; `$soft` in it is that colour of the scheme."""
     text = json.dumps(_STYLE[name])
-    return json.loads(re.sub(r"\$(\w+)", lambda match: scheme[match[1]], text))
+    part: JsonObject = json.loads(re.sub(r"\$(\w+)", lambda match: scheme[match[1]], text))
+    return part
 
 
 def arm_colours(studies: Sequence[Source]) -> dict[str, int]:

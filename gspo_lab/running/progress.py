@@ -95,7 +95,7 @@ class VisibleConsole(Console):
     def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
         """The pieces of anything printed; styles are not part of their text."""
         for segment in super().render(*arguments, **options):
-            if segment.control:
+            if segment.control or segment.text.isprintable():
                 yield segment
             else:
                 yield Segment(visible(segment.text), segment.style)
