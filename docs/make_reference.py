@@ -49,8 +49,7 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/recording/records/` by `python docs/make_reference.py`. Each
-record is a row of a table of `runs/lab.db`, each field a column, a number if not TEXT or JSON. NULL means *not
+Made by `python docs/make_reference.py`. Each record is a row of a table of `runs/lab.db`, each field a column, a number if not TEXT or JSON. NULL means *not
 measured*; it is never 0. A mean over several rows weighs each by `X` where a column is "by `X`" or a "share of `X`";
 else rows count alike. `*` marks columns that measure time or the machine: two runs with the same seed and settings on
 one machine differ in these only.
@@ -70,8 +69,8 @@ one machine differ in these only.
 Every objective has this denominator, so GRPO and GSPO can be compared. With one ratio per response, all of its tokens
 bind or none. `would_clip_*` apply *both* rules, with the study's reference ranges, to every arm's batches.
 
-`clip_fraction_gradient` is the share of the **gradient** that the clip removes. A token that the policy is certain of has
-almost no gradient. So a rule may clip few tokens and much gradient.
+`clip_fraction_gradient` is the share of the **gradient** that the clip removes. Certain tokens have almost no gradient, so a
+rule may clip few tokens and much gradient.
 
 ## Mini-batches, sums and means
 
@@ -124,9 +123,8 @@ def _kind_and_unit(column: Column) -> str:
 STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
-Made from `gspo_lab/study/` and `gspo_lab/training/objectives/` by `python docs/make_reference.py`. A
-study is one TOML file. Unknown keys are errors. In parentheses stands a key's default, in bold among several values. A
-key with a type instead may be left out ("unset").
+Made by `python docs/make_reference.py`. A study is one TOML file. Unknown keys are errors. In parentheses stands a key's
+default, in bold among several values. A key with a type may be left out ("unset").
 
 All arms share a table's keys and other engines than `native` obey them, unless the table's last lines say otherwise.
 `[tune]` is choice on trials. An engine refuses a study in which a key that it does not obey is not at its default.
@@ -135,7 +133,7 @@ All arms share a table's keys and other engines than `native` obey them, unless 
 ARMS = """\
 ## `[arm.NAME]`
 
-An arm is one set of settings; a study has at least one. It holds the keys in which it differs from the study:
+A study has at least one arm. It holds the keys in which it differs from the study:
 `objective` (a preset's name), any key of `[objective]` written flat, and {keys}.
 A table changes only the keys that it names. An arm's name has letters, digits, `-`, `_` and `.`.
 """
@@ -162,8 +160,8 @@ def studies_markdown() -> str:
         "- `question` (text, needed): the question that the study asks",
         "- `seeds` (3): how many seeds, or which; every arm runs with each",
         (
-            "- `compares_engines` (false): whether the study asks if engines agree: only"
-            " then may arms differ in `engine`"
+            "- `compares_engines` (false): whether the study compares engines; else all"
+            " arms share `engine`"
         ),
     ]
     plain: list[str] = []
@@ -194,8 +192,8 @@ def studies_markdown() -> str:
 CLAIMS_INTRODUCTION = """\
 # The library of claims
 
-Made from `gspo_lab/analysis/claims/library.py` by `python docs/make_reference.py`.
-[Claims](claims.md) explains how a claim is declared and judged. The roles of its arms:
+Made by `python docs/make_reference.py`.
+[Claims](claims.md) explains how claims are declared and judged. The roles of arms:
 
 {roles}
 
@@ -438,7 +436,7 @@ def _cell(text: str) -> str:
 COMMANDS_INTRODUCTION = """\
 # The command line
 
-Made from `gspo_lab/cli/` by `python docs/make_reference.py`. `gspo-lab COMMAND --help` prints the same.
+Made by `python docs/make_reference.py`. `gspo-lab COMMAND --help` prints the same.
 Exit codes: 0 finished, 1 incomplete or a check failed, 2 a mistake that you can correct, 130 interrupted.
 
 ## Options of several commands

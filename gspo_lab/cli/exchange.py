@@ -91,10 +91,7 @@ def import_logs(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help=(
-                "A setting of the arm, for example objective=gspo, or verdict.margin=0.01."
-                " Repeatable."
-            ),
+            help="A setting of the arm: objective=gspo, verdict.margin=0.01. Repeatable.",
         ),
     ] = None,
     ignored: Annotated[

@@ -14,7 +14,7 @@ class MirrorTable(Table):
     mirror: list[Text] = Field(
         [],
         description=(
-            "programs that also get the numbers while the study runs: tensorboard, trackio,"
+            "programs that also get the numbers during the study: tensorboard, trackio,"
             " wandb-offline"
         ),
     )
@@ -33,9 +33,7 @@ class RayTable(Table):
     resources: dict[str, float] = Field(
         {}, description="further resources, by their names in the cluster"
     )
-    retries: int = Field(
-        3, ge=0, le=MANY, description="how often a run is started again after its node was lost"
-    )
+    retries: int = Field(3, ge=0, le=MANY, description="restarts of a run whose node was lost")
 
 
 class SlurmTable(Table):
@@ -50,7 +48,7 @@ class SlurmTable(Table):
         120,
         ge=1,
         le=10**6,
-        description="seconds before that limit at which a run is told to finish its step and save",
+        description="seconds before that limit at which a run is told to save",
     )
     gres: Text | None = Field(None, description='`--gres`, e.g. `"gpu:1"`; unset: no GPU')
     cpus: int = Field(1, ge=1, le=10**6, description="`--cpus-per-task`")

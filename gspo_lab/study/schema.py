@@ -425,7 +425,7 @@ class RecordTable(Table):
         5, description="steps between records of each response's numbers (`response_detail`)"
     )
     token_detail: bool = Field(
-        False, description="`response_detail` also has the log-ratio of every token"
+        False, description="`response_detail` also has every token's log-ratio"
     )
 
 

@@ -108,8 +108,7 @@ class VerdictTable(Table):
         max_length=2,
         exclude=True,  # words, like the question: another name is the same rule
         description=(
-            "names of the contrast's two sides, the one with positive weights first; unset: their"
-            " formulas"
+            "names of the contrast's two sides, positive weights first; unset: their formulas"
         ),
     )
     chosen: str | None = Field(
