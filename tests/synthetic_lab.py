@@ -124,7 +124,11 @@ def make_lab(
     """
     path = folder / "studies" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(toml.format(seeds=seeds, steps=steps, every=every))
+    text = toml.format(seeds=seeds, steps=steps, every=every)
+    if "last = " not in text:
+        before, _, after = text.partition("[verdict]\n")
+        text = f"{before}\n[verdict]\nlast = 3\n{after}"
+    path.write_text(text)
     study = load_study(path, arms=arms)
     runs = folder / "runs"
     declare(study, runs)

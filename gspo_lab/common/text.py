@@ -86,9 +86,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def last_evaluations(count: int) -> str:
-    """Which evaluations a score is the mean of."""
-    return "the last evaluation" if count == 1 else f"the mean of the last {count} evaluations"
+def last_evaluations(steps: Sequence[int]) -> str:
+    """Which evaluations a score is the mean of, by their steps."""
+    if len(steps) < 2:
+        return "the last evaluation" if steps else "the mean of the last evaluations"
+    return f"the mean of the last {len(steps)} evaluations, steps {steps[0]} to {steps[-1]}"
 
 
 def setting_name(key: str) -> str:

@@ -365,7 +365,7 @@ def _benchmarks(study: Study, facts: ModelFacts) -> Lines:
             yield "tiny-benchmark", f"bench {bench.name}: {few}"
         if decides and len(study.seeds) >= 3:
             # Each deciding evaluation draws new answers, unless they are greedy.
-            last = min(study.verdict.last, len(bench.moments(settings.steps)) - 1)
+            last = len(study.verdict.deciding(bench.moments(settings.steps)))
             answers = (
                 problems * samples * (1 if bench.temperature == 0 else last) * len(study.seeds)
             )

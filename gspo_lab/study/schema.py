@@ -34,6 +34,7 @@ from gspo_lab.common.keys import (
 )
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import flat
+from gspo_lab.study.verdict_tables import in_last_fifth
 from gspo_lab.training.objectives.losses import traits
 from gspo_lab.training.objectives.presets import Objective
 from gspo_lab.training.objectives.settings import BY_CRITIC
@@ -469,11 +470,13 @@ class BenchTable(Table):
         """Answers per problem after `step` of a run's `steps`; the start never decides."""
         if self.decisive_samples is None or step == 0:
             return self.samples
+        if self.decisive_evaluations is None:
+            return self.decisive_samples if in_last_fifth(step, steps) else self.samples
         later = sum(moment > step for moment in self.moments(steps))
-        return self.decisive_samples if later < (self.decisive_evaluations or 1) else self.samples
+        return self.decisive_samples if later < self.decisive_evaluations else self.samples
 
     @staticmethod
-    def with_decisive(benches: Any, last: int) -> Any:
+    def with_decisive(benches: Any, last: int | None) -> Any:
         """A study's tables; those with `decisive_samples` also get the number of decisive
         evaluations.
 

@@ -4,6 +4,7 @@ The rest of the TOML is in schema.py.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -50,6 +51,11 @@ def score_named(name: str) -> Score:
     return Score(bench, kind == ":reward", int(k or 1))
 
 
+def in_last_fifth(step: int, steps: int) -> bool:
+    """Whether a step lies in the last fifth of a training of so many steps."""
+    return 5 * step > 4 * steps
+
+
 class VerdictTable(Table):
     """The rule that decides the study, locked before the first step."""
 
@@ -65,7 +71,15 @@ class VerdictTable(Table):
             " first"
         ),
     )
-    last: int = Field(3, ge=1, le=MANY, description="how many last evaluations the score averages")
+    last: int | None = Field(
+        None,
+        ge=1,
+        le=MANY,
+        description=(
+            "how many last evaluations the score averages; unset: those of the last fifth of the"
+            " training, at least one"
+        ),
+    )
     over: str | None = Field(
         None,
         description=(
@@ -128,6 +142,15 @@ class VerdictTable(Table):
     baseline: str | None = Field(
         None, description="the arm that others are compared with; unset: the first"
     )
+
+    def deciding(self, steps: Sequence[int]) -> list[int]:
+        """Of the steps after which a run was evaluated, in order, those whose mean is its final
+        score. The start's never is.
+        """
+        trained = [step for step in steps if step > 0]
+        if self.last is not None:
+            return trained[-self.last :]
+        return [step for step in trained if in_last_fifth(step, trained[-1])]
 
 
 class ClaimTable(Table):

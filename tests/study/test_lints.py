@@ -121,10 +121,10 @@ C14 = "claim=[{name = 'C14-more-efficient'}]"
         ("warn: too-few-seeds: 3.26 sd", ["seeds=3"]),
         ("warn: sweep-one-start: all seeds share one starting model", [SWEEP]),
         ("warn: tiny-benchmark: 99", ["bench.addition.problems=99", "bench.addition.samples=7"]),
-        # 64 x 1 answers to 5 seeds in each of 3 deciding evaluations are 960: 1.96 sqrt(.5 / 960) =
-        # .0447
+        # 64 x 1 answers to 5 seeds in each of 2 deciding evaluations are 640: 1.96 sqrt(.5 / 640) =
+        # .0548
         (
-            "warn: margin-below-noise: 960 answers per arm alone leaves ±0.045",
+            "warn: margin-below-noise: 640 answers per arm alone leaves ±0.055",
             ["bench.addition.problems=64", "bench.addition.samples=1"],
         ),
         # Greedy answers are one a problem, however often it is asked: 320, 1.96 sqrt(.5 / 320) =

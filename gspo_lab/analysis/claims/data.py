@@ -140,7 +140,7 @@ class ClaimData:
         return steps, carry_last_finite(scores)[0]
 
     def final(self, arm: str, seed: int, bench: str | None = None) -> float:
-        """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
+        """The run's score at the planned end: the mean of the evaluations that decide."""
         name = bench or self.source.declaration.primary
         run = self.outcome(arm, seed, name)
         score = run.counted_wrong if self.ungraded_wrong else run.final

@@ -119,7 +119,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
 
     The starting model's score is never part of `final`.
     """
-    last = source.declaration.verdict.last
+    rule = source.declaration.verdict
     scored = evaluations(source, bench or "")
     out = []
     for run in runs(source):
@@ -129,7 +129,8 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
         start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = best_evaluation = None
         scores: list[float] = []
-        deciding = tuple(int(at) for at in step[step > 0][-last:])
+        deciding = tuple(rule.deciding(step.astype(int).tolist()))
+        last = max(1, len(deciding))
         asked = fsum(answers[step > 0][-last:])
         errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
         carried = 0
@@ -174,6 +175,14 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
             )
         )
     return out
+
+
+def deciding_steps(source: Source, bench: str | None) -> tuple[int, ...]:
+    """After which steps the evaluations lie whose mean is a run's final score; empty before any run
+    has one.
+    """
+    ended = [run.steps for run in outcomes(source, bench) if run.final is not None]
+    return max(ended, key=len, default=())
 
 
 @once

@@ -334,15 +334,12 @@ def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
     frame = answers.read_scores(source.evidence, source.study, None)
     finished = {run.id for run in runs(source, FINISHED)}
     frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]
-    last = source.declaration.verdict.last
+    rule = source.declaration.verdict
     out = []
     for (evaluation, bench), rows in frame.groupby(["evaluation", "bench"], sort=True):
         steps = sorted(int(step) for step in rows["step"].unique())
-        out.append(
-            EvaluatedBenchmark(
-                str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])
-            )
-        )
+        deciding = steps[-1:] if evaluation else rule.deciding(steps)
+        out.append(EvaluatedBenchmark(str(evaluation), str(bench), tuple(deciding)))
     return out
 
 

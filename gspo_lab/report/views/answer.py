@@ -12,6 +12,7 @@ from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.analysis.findings.rate_curve import RateCurve, rate_curve
+from gspo_lab.analysis.findings.run_outcomes import deciding_steps
 from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
@@ -226,7 +227,7 @@ def score_meaning(study: Source) -> str:
     primary = study.declaration.primary
     if primary is None:
         return ""
-    last = last_evaluations(study.declaration.verdict.last)
+    last = last_evaluations(deciding_steps(study, primary))
     return f"Score: the share of right answers on {primary}, from 0 to 1, {last}. {UNSTABLE}"
 
 

@@ -13,6 +13,7 @@ from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.run_outcomes import deciding_steps
 from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
@@ -128,7 +129,7 @@ def _rule(study: Source) -> str:
     decided = decision(study)
     if not verdicts_of(study):
         return " ".join(sentences(decided.described))
-    last = last_evaluations(study.declaration.verdict.last)
+    last = last_evaluations(deciding_steps(study, decided.primary))
     return (
         f"Decided on {decided.primary}: a run's score is {last} at the planned end; a pair is two"
         f" runs with the same seed; {decided.baseline} is the baseline."

@@ -7,7 +7,7 @@ from typing import Any
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import compared as compared_of
-from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, deciding_steps, outcomes
 from gspo_lab.analysis.readings import Seeds, Source, average
 from gspo_lab.analysis.readings.answers import (
     SOURCES,
@@ -183,7 +183,7 @@ def _bench(study: Source, bench: str, counted: Seeds) -> BenchScores:
     for arm in study.arms:
         runs = [run for run in ended if run.arm == arm]
         arms[arm] = _arm(runs, counted, len(declared.seeds))
-    last = last_evaluations(declared.verdict.last)
+    last = last_evaluations(deciding_steps(study, bench))
     caption = f"{bench}: {last} of a finished run. Means: {counted.label()}"
     if any(run.errors for run in ended):
         caption += (

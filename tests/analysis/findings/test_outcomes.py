@@ -20,11 +20,13 @@ from gspo_lab.analysis.readings.runs import finished_seeds
 from gspo_lab.analysis.stats.paired import items_variance
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.reason import sentences
+from gspo_lab.common.text import last_evaluations
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
 from gspo_lab.report.views.answer import answer_view
 from gspo_lab.report.views.limits import limitations
 from gspo_lab.study import Run, Settings, Study, load_study
+from gspo_lab.study.verdict_tables import VerdictTable
 from gspo_lab.training.models.check import EMBEDDED
 
 RIGHT = {0: 20, 4: 2, 8: 4, 12: 6}
@@ -46,6 +48,26 @@ def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(
     assert (grpo.start, grpo.evaluations) == (1.0, 3)
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
     assert grpo.gain == pytest.approx(0.2 - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps", "named"),
+    [
+        ({}, [60], "the last evaluation"),
+        ({"last": 3}, [20, 40, 60], "the mean of the last 3 evaluations, steps 20 to 60"),
+    ],
+)
+def test_without_a_declared_number_the_last_fifth_of_the_training_decides(
+    rule: dict[str, int], steps: list[int], named: str
+) -> None:
+    table = VerdictTable(**rule)
+    assert table.deciding([0, 20, 40, 60]) == steps
+    assert last_evaluations(steps) == named
+    assert table.deciding([0]) == []
+
+
+def test_of_ten_evaluations_two_lie_in_the_last_fifth() -> None:
+    assert VerdictTable().deciding(range(0, 101, 10)) == [90, 100]
 
 
 @pytest.mark.parametrize(
