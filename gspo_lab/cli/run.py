@@ -16,7 +16,7 @@ from gspo_lab.cli.output import console as console_for
 from gspo_lab.cli.output import print_either, print_json, print_lines
 from gspo_lab.common.atomic_files import lock_holder
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
+from gspo_lab.common.paths import CONDUCTOR_LOCK, SUBJECTS, database_of
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit, State
@@ -251,7 +251,8 @@ Folders = Annotated[
 
 def report(
     studies: Annotated[
-        list[str] | None, typer.Argument(help="Studies. Default: the latest.")
+        list[str] | None,
+        typer.Argument(help="Studies, or models as eval names them. Default: the latest."),
     ] = None,
     output_dir: options.OutputDir = options.REPORTS,
     open_page: Annotated[
@@ -289,6 +290,10 @@ def report(
         with ExitStack() as stack:
             for source in _sources(stack, names, folders):
                 accept(source.evidence, source.declaration, accept_mismatch)
+    models = [name for name in names if name.startswith(f"{SUBJECTS}/")]
+    if models:
+        _report_models(models, names, folders[0], output_dir, json=json)
+        return
     rendered, page = _render(
         names, folders, output_dir, elsewhere, running=watch and _is_running(names, folders)
     )
@@ -307,6 +312,20 @@ def report(
             if len(rendered.answers) > 1:
                 print_lines(["", study], err=True)
             print_answer(answer, console_for(stderr=True))
+
+
+def _report_models(
+    models: Sequence[str], names: Sequence[str], folder: Path, to: Path, *, json: bool
+) -> None:
+    """Write the page of evaluated models and print its path."""
+    from gspo_lab.report import render_models, write
+
+    if len(models) < len(names):
+        raise LabError("report: evaluated models have a page of their own; name no study with them")
+    with options.evidence_of(folder) as evidence:
+        rendered = render_models(evidence, models)
+    page = write(rendered, to)[0]
+    typer.echo(rendered.json if json else str(page), nl=not json)
 
 
 def _render(

@@ -173,7 +173,7 @@ def document(
     return _render(
         "page.html.j2",
         name=slug(name),
-        titles=", ".join(article.title for article in articles),
+        titles=", ".join(part.title for part in articles or front),
         policy=Markup(policy),
         style=Markup(style),
         script=Markup(script),

@@ -14,7 +14,8 @@ from markupsafe import Markup
 
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import atomic_file
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.recording.store import Evidence
 from gspo_lab.report.formats import slug
 from gspo_lab.report.page import Article, document
 from gspo_lab.report.plotly_json import arm_colours
@@ -22,6 +23,7 @@ from gspo_lab.report.templating import environment, template_of
 from gspo_lab.report.views import SECTIONS
 from gspo_lab.report.views.answer import AnswerView
 from gspo_lab.report.views.comparison import study_comparison
+from gspo_lab.report.views.models import models_view
 from gspo_lab.report.views.view import View, to_json
 
 GIST = 8
@@ -58,15 +60,27 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
     front = [study_comparison(sources)] if len(sources) > 1 else []
     name = "+".join(slug(article.title) for article in articles)
     studies = {article.title: _data(article.every) for article in articles}
-    data = {"format": FORMAT, "studies": studies, **_data(front)}
     arms = arm_colours(sources)
     return Report(
         name=name,
         html=document(name, articles, front, arms=arms, watch_seconds=watch_seconds),
-        json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
+        json=_json(studies, front),
         markdown=_markdown(name, articles, front),
         answers={article.title: answer_of(article) for article in articles},
     )
+
+
+def render_models(evidence: Evidence, models: Sequence[str]) -> Report:
+    """One page of evaluated models, by the names that `gspo-lab eval` prints."""
+    front = [models_view(evidence, models)]
+    name = "+".join(slug(model.partition("/")[2]) for model in models)
+    page = document(name, [], front, arms={})
+    return Report(name, page, _json({}, front), _markdown(name, [], front), {})
+
+
+def _json(studies: JsonMapping, front: Sequence[View]) -> str:
+    data = {"format": FORMAT, "studies": studies, **_data(front)}
+    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def write(report: Report, folder: Path) -> list[Path]:

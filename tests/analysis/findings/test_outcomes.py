@@ -50,24 +50,13 @@ def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(
     assert grpo.gain == pytest.approx(0.2 - 1.0)
 
 
-@pytest.mark.parametrize(
-    ("rule", "steps", "named"),
-    [
-        ({}, [60], "the last evaluation"),
-        ({"last": 3}, [20, 40, 60], "the mean of the last 3 evaluations, steps 20 to 60"),
-    ],
-)
-def test_without_a_declared_number_the_last_fifth_of_the_training_decides(
-    rule: dict[str, int], steps: list[int], named: str
-) -> None:
-    table = VerdictTable(**rule)
-    assert table.deciding([0, 20, 40, 60]) == steps
-    assert last_evaluations(steps) == named
-    assert table.deciding([0]) == []
-
-
-def test_of_ten_evaluations_two_lie_in_the_last_fifth() -> None:
-    assert VerdictTable().deciding(range(0, 101, 10)) == [90, 100]
+def test_without_a_declared_number_the_last_fifth_of_the_training_decides() -> None:
+    steps = range(0, 61, 20)
+    assert VerdictTable().deciding(steps) == [60]
+    assert VerdictTable(last=3).deciding(steps) == [20, 40, 60]
+    assert last_evaluations(steps[3:]) == "the last evaluation"
+    named = "the mean of the last 3 evaluations, steps 20 to 60"
+    assert last_evaluations(steps[1:]) == named
 
 
 @pytest.mark.parametrize(

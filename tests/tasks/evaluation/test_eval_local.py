@@ -92,6 +92,11 @@ def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
     two = gspo_lab(*asking("tiny-qwen3", "--seed", 1)).json["scores"][0]
     again = gspo_lab(*asking("tiny-qwen3", "--seed", 0)).json["scores"][0]
     assert (one["run_id"] != two["run_id"], one == again) == (True, True)
+    names = (one["run_id"], two["run_id"])
+    (beside,) = gspo_lab("report", *names, "--json").json["models"]["evaluations"].values()
+    apart = beside["differences"][two["run_id"]]["estimate"]
+    assert apart == pytest.approx(two["score"] - one["score"], abs=1e-5)
+    assert "name no study" in gspo_lab("report", *names, "study").err
 
 
 def test_several_benchmarks_at_once(here: Path, problems: Path) -> None:

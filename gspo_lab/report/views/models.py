@@ -1,0 +1,88 @@
+"""Models that `gspo-lab eval` asked and nobody trained here: their scores, and how each differs
+from the first, problem by problem."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gspo_lab.analysis.readings.answers import CheckpointAnswers, checkpoints
+from gspo_lab.analysis.stats import PairedT, paired_t
+from gspo_lab.analysis.stats.passk import CheckpointScore
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.text import MINUS
+from gspo_lab.recording.store import Evidence
+from gspo_lab.recording.store.traces import read_later_evaluations
+from gspo_lab.report.formats import NONE, between, format_number, limits, signed
+from gspo_lab.report.views.view import PageOnly, View
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One benchmark under one protocol."""
+
+    bench: str
+    scores: dict[str, CheckpointScore | None]
+    differences: dict[str, PairedT]
+    """By model its difference to the first one; a pair is a problem."""
+    columns: PageOnly[list[str]]
+    rows: PageOnly[list[list[str]]]
+
+
+@dataclass(frozen=True)
+class ModelsView(View):
+    """Every evaluation that the models answered."""
+
+    id = "models"
+    title = "Evaluated models"
+    evaluations: dict[str, Evaluation]
+    reading: str = "score.avg"
+
+
+def models_view(evidence: Evidence, models: Sequence[str]) -> ModelsView:
+    """The evaluations of these models, the first of which others are compared with."""
+    later = read_later_evaluations(evidence, models)
+    for model in models:
+        if model not in set(later["run_id"]):
+            raise LabError(
+                f"no evaluation of {model}; gspo-lab eval prints what its models are called"
+            )
+    evaluations = {}
+    for name in dict.fromkeys(later["evaluation"]):
+        evaluations[str(name)] = _evaluation(list(checkpoints(evidence, models, name)))
+    return ModelsView(evaluations)
+
+
+def _evaluation(asked: Sequence[CheckpointAnswers]) -> Evaluation:
+    rates = []
+    for answers in asked:
+        frame = answers.graded.set_index("problem")
+        rates.append(frame["correct"] / frame["graded"])
+    differences = {}
+    rows = []
+    for answers, rate in zip(asked, rates, strict=True):
+        score = answers.score
+        cells = [
+            answers.run_id,
+            format_number(None),
+            NONE,
+            f"{answers.problems} x {answers.samples}",
+        ]
+        if score is not None:
+            low = score.item_low
+            high = score.item_high
+            cells[1] = format_number(score.mean)
+            cells[2] = NONE if low is None or high is None else limits((low, high))
+        apart = NONE
+        if answers is not asked[0]:
+            paired = paired_t((rate - rates[0]).dropna().tolist())
+            differences[answers.run_id] = paired
+            ends = between(paired.low, paired.high, paired.reason)
+            apart = f"{signed(paired.estimate, paired.low, paired.high)} ({ends})"
+        rows.append([*cells, str(answers.counts["errors"]), apart])
+    first = asked[0].run_id
+    return Evaluation(
+        asked[0].bench,
+        {answers.run_id: answers.score for answers in asked},
+        differences,
+        ["model", "score", "95 %", "problems", "not graded", f"{MINUS} {first}, by problem"],
+        rows,
+    )
