@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,7 +19,7 @@ from gspo_lab.exchange.importers.metric_names import Metric, recognise
 from gspo_lab.exchange.importers.run_specs import reader_of
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
 from gspo_lab.exchange.importers.tables import entries
-from gspo_lab.recording.records import AnswerRecord, Record, ScoreRecord, to_dict
+from gspo_lab.recording.records import AnswerRecord, Record, ScoreRecord
 
 OWN_RUN = "gspo-lab"
 """The source of a run's folder of gspo-lab, which no import needs."""
@@ -186,23 +186,26 @@ def _rows(records: Iterable[Record], minibatches: Mapping[str, slice]) -> Rows:
     """All numbers of a log. Those of updates are means over the mini-batches that stand with each
     prefix.
     """
-    found: dict[tuple[str, int], list[float]] = {}
+    found: dict[tuple[str, int], list[Any]] = {}
     answers: Counter[tuple[str, int]] = Counter()
     for record in records:
-        numbers = to_dict(record)
-        if isinstance(record, AnswerRecord | ScoreRecord):
-            numbers = {f"score/{record.bench}": numbers.get("correct", numbers.get("score", 0))}
-            answers[f"answers/{record.bench}", record.step] += isinstance(record, AnswerRecord)
-        numbers |= numbers.pop("engine_metrics", {})
+        # What a mini-batch lacks is None here, so that every list begins with mini-batch 0.
+        numbers = {entry.name: getattr(record, entry.name) for entry in fields(record)}
+        if isinstance(record, AnswerRecord):
+            numbers = {f"score/{record.bench}": record.correct or 0}
+            answers[f"answers/{record.bench}", record.step] += 1
+        elif isinstance(record, ScoreRecord):
+            numbers = {f"score/{record.bench}": record.score}
+        numbers |= numbers.pop("engine_metrics", None) or {}
         for name, value in numbers.items():
-            if isinstance(value, int | float):
-                found.setdefault((name, record.step), []).append(value)
+            found.setdefault((name, record.step), []).append(value)
     rows: Rows = {}
     for (name, step), values in found.items():
         for prefix, chosen in minibatches.items():
-            if values[chosen]:
-                rows.setdefault(prefix + name, {})[step] = fmean(values[chosen])
-    for (name, step), count in (+answers).items():
+            present = [value for value in values[chosen] if isinstance(value, int | float)]
+            if present:
+                rows.setdefault(prefix + name, {})[step] = fmean(present)
+    for (name, step), count in answers.items():
         rows.setdefault(name, {})[step] = count
     return rows
 

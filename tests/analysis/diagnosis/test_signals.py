@@ -176,7 +176,7 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
     for step in range(3):
         records += [
             UpdateRecord(step=step, minibatch=index, clip_fraction_tokens=share)
-            for index, share in enumerate((0.4, 0.6))
+            for index, share in enumerate((0.4 if step else None, 0.6))
         ]
         records.append(
             StepRecord(
