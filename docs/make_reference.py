@@ -36,8 +36,8 @@ from gspo_lab.study.schema import (
     BenchTable,
     RecordTable,
     Settings,
-    TuneTable,
 )
+from gspo_lab.study.tune import TuneTable
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 from gspo_lab.training.objectives.losses import LOSSES, Loss
 from gspo_lab.training.objectives.presets import PRESETS, Objective

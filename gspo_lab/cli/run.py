@@ -37,7 +37,7 @@ EXAMPLES = {
         "gspo-lab run studies/quickstart.toml",
         "gspo-lab run studies/moe_stability.toml --dry-run",
         (
-            "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name"
+            "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set rollout.group_size=16 --name"
             " my-5-seeds"
         ),
     ),

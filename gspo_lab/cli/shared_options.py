@@ -36,7 +36,7 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting: update.learning_rate=3e-4. Repeatable.",
+        help="Override a setting: rollout.group_size=16. Repeatable.",
     ),
 ]
 Seeds = Annotated[

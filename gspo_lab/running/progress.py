@@ -26,6 +26,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.states import Phase, State
 from gspo_lab.common.text import visible
 
@@ -120,9 +121,9 @@ class Progress:
     detail: str = ""
     since: float = 0.0
     place: str = ""
-    reward: float | None = None
-    clip: float | None = None
-    grader_errors: float | None = None
+    reward: OptionalFloat = None
+    clip: OptionalFloat = None
+    grader_errors: OptionalFloat = None
     collapse: tuple[int, str] | None = None
     none_correct: bool = False
     resumed: int | None = None
@@ -189,11 +190,11 @@ class Rates:
         }
         self.correction = measured / predicted if predicted else 1.0
 
-    def _expected_rate(self, kind: str, arm: str) -> float | None:
+    def _expected_rate(self, kind: str, arm: str) -> OptionalFloat:
         rate = self._expected.get((kind, arm))
         return self._expected.get((kind, arm.partition("@")[0])) if rate is None else rate
 
-    def rate(self, kind: str, arm: str) -> float | None:
+    def rate(self, kind: str, arm: str) -> OptionalFloat:
         """Seconds per unit of this work; None: neither measured nor expected."""
         for key in ((kind, arm), (kind, "")):
             if key in self._measured:

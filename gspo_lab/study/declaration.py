@@ -282,22 +282,21 @@ class Declaration:
         """The content that is locked before the first step, as plain data."""
         words = {"names": self.verdict.names, "chosen": self.verdict.chosen}
         words = {key: value for key, value in words.items() if value is not None}
+        optional = {
+            "added": list(self.added),
+            "sweep": self.sweep and self.sweep.to_json(),
+            "tune": self.tune and self.tune.model_dump(mode="json"),
+            "parent": self.parent and vars(self.parent),
+            "waive": self.waived,
+            "claims": [claim.model_dump(mode="json") for claim in self.claims],
+        }
         return {
             "name": self.name,
             "question": self.question,
             "seeds": list(self.seeds),
-            **({"added": list(self.added)} if self.added else {}),
             "verdict": self.verdict.model_dump(mode="json") | words,
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
-            **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
-            **({} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}),
-            **({} if self.parent is None else {"parent": vars(self.parent)}),
-            **({"waive": self.waived} if self.waived else {}),
-            **(
-                {"claims": [claim.model_dump(mode="json") for claim in self.claims]}
-                if self.claims
-                else {}
-            ),
+            **{key: value for key, value in optional.items() if value},
             **({} if self.recorded is None else {"recorded": list(self.recorded)}),
         }
 

@@ -25,9 +25,10 @@ from gspo_lab.study.dotted_keys import flat, set_dotted
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.overrides import command_of, set_override
 from gspo_lab.study.runtime_tables import LaunchTable, MirrorTable
-from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings, TuneTable
+from gspo_lab.study.schema import ARM_KEYS, RATE, STUDY_KEYS, BenchTable, Settings
 from gspo_lab.study.settings_validation import broken_looks, broken_question, broken_rules
 from gspo_lab.study.study import Study
+from gspo_lab.study.tune import TuneTable
 from gspo_lab.study.tuning_trials import read_tune
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 from gspo_lab.training.objectives.presets import PRESETS, Objective, with_published_range
@@ -398,9 +399,7 @@ def _sweep(table: Any, problems: list[str]) -> Sweep | None:
         return None
     settings = flat(table) if isinstance(table, dict) else {}
     if len(settings) != 1:
-        problems.append(
-            "sweep: give one setting and its values, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]"
-        )
+        problems.append(f"sweep: give one setting and its values, e.g. {RATE} = [2e-4, 5e-4, 1e-3]")
         return None
     ((key, doses),) = settings.items()
     numbers = isinstance(doses, list) and all(

@@ -17,12 +17,6 @@ OWN_TASK = """name = "grader.py:grade"        # a function of your file, or of T
 problems = "problems.jsonl"     # one {"prompt": ..., "reference": ...} a line; a fifth is held out
 max_tokens = 16                 # of a response
 """
-WARM_START = """
-[warm_start]                    # teaches a built-in model the task's form first
-steps = 300
-batch_size = 16
-learning_rate = 4e-3
-"""
 LARGEST = 24
 """The problems ask for the larger one of two numbers below this one."""
 
@@ -40,14 +34,15 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
         model = os.path.relpath(Path(model).expanduser(), folder)
     name = folder.resolve().name
     file = f"{name}.toml" if fits_as_name(name) else "study.toml"
+    template = (TEMPLATES / "study.toml").read_text(encoding="utf-8")
+    if model not in BUILT_IN_MODELS:
+        start, _, remainder = template.partition("[warm_start]")
+        template = start + remainder[remainder.index("[rollout]") :]
     texts = {
-        file: (TEMPLATES / "study.toml")
-        .read_text(encoding="utf-8")
-        .format(
+        file: template.format(
             file=file,
             model=json.dumps(model),
             task=OWN_TASK if has_files else f"name = {json.dumps(task)}\n",
-            warm_start=WARM_START if model in BUILT_IN_MODELS else "",
         ),
         "quickstart.toml": (TEMPLATES / "quickstart.toml").read_text(encoding="utf-8"),
     }

@@ -12,6 +12,7 @@ from typing import Any
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
+from gspo_lab.study.schema import RATE
 
 
 def set_override(raw: JsonObject, override: str) -> None:
@@ -27,8 +28,7 @@ def set_override(raw: JsonObject, override: str) -> None:
         path = []
     if not path or "=" not in override:
         raise LabError(
-            f"--set {override}: write it as --set table.key=value, e.g. --set"
-            " update.learning_rate=3e-4"
+            f"--set {override}: write it as --set table.key=value, e.g. --set {RATE}=3e-4"
         )
     try:
         value = tomllib.loads(f"value = {text}")["value"]

@@ -81,6 +81,10 @@ class EngineTable(Table):
         return table(self) if self.options else self.name
 
 
+RATE = "update.learning_rate"
+"""The setting of examples, and the one that most directly makes runs stable or unstable."""
+
+
 class WarmStart(Table):
     """Supervised training of a built-in model on the task's demonstrations before the study, made
     once and cached.
@@ -97,6 +101,12 @@ class WarmStart(Table):
         lt=2**63,
         description="seed of the shared warm start; a replication has its own",
     )
+
+    def rate(self, step: int) -> float:
+        """The learning rate of step 0, 1, ...: rises linearly, then falls linearly towards 0."""
+        rising = (step + 1) / (self.warmup_steps + 1)
+        falling = (self.steps - step) / max(self.steps - self.warmup_steps, 1)
+        return self.learning_rate * min(1.0, rising, falling)
 
 
 class UpcycleTable(Table):
@@ -390,6 +400,20 @@ class UpdateTable(Table):
         return self.minibatches * self.epochs
 
     @property
+    def adamw(self) -> JsonObject:
+        """AdamW's own arguments, with the full learning rate."""
+        betas = [self.adam_beta1, self.adam_beta2]
+        return {"lr": self.learning_rate, "betas": betas, "weight_decay": self.weight_decay}
+
+    def warmup_factor(self, number: int) -> float:
+        """The share of the learning rate that update `number`, from 0, has."""
+        return min(1.0, (number + 1) / max(self.warmup_updates, 1))
+
+    def rate(self, number: int) -> float:
+        """The learning rate of update `number`, from 0."""
+        return self.learning_rate * self.warmup_factor(number)
+
+    @property
     def first_settled(self) -> int:
         """The first step whose updates all have the full learning rate, where every step makes as
         many: update n (from 0) has (n + 1) / warmup_updates of it. Where groups vary,
@@ -488,33 +512,6 @@ class BenchTable(Table):
         return benches
 
 
-class TuneTable(Table):
-    """Every arm chooses settings on trials before the study, by successive halving.
-
-    The i-th candidate has the i-th value of every list; all lists are equally long. All candidates
-    train `steps` steps. The best 1 / `eta`, rounded up, train `eta` times as many, until one is
-    left.
-    """
-
-    seeds: list[Seed] = Field(min_length=1, description="the trials' seeds; none of the study's")
-    steps: int = Field(ge=1, le=10**6, description="steps of the first round")
-    eta: int = Field(
-        2,
-        ge=2,
-        le=100,
-        description="one of this many candidates, rounded up, trains this many times longer",
-    )
-    metric: str | None = Field(
-        None,
-        description=(
-            "a benchmark's score at the round's end, or `reward`, the mean over the round's last"
-            " fifth; unset: the primary benchmark"
-        ),
-    )
-    values: JsonObject = Field({}, description="dotted setting = its candidates")
-    arm: JsonObject = Field({}, description="`[tune.arm.NAME]`: the same for one arm")
-
-
 class Settings(Table):
     """Everything that determines one run except its seed."""
 
@@ -573,10 +570,13 @@ class Settings(Table):
     )
 
     @property
+    def critic_update(self) -> UpdateTable:
+        """How the critic is updated: as the policy, at a learning rate of its own."""
+        return self.update.model_copy(update={"learning_rate": self.critic.learning_rate})
+
+    @property
     def embedded(self) -> bool:
-        """Whether the model is made here, from a seed; others start from their checkpoint as it
-        is.
-        """
+        """Whether the model is made here, from a seed; others start from their checkpoint."""
         return self.model in BUILT_IN_MODELS
 
     @property

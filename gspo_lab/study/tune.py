@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from gspo_lab.common.keys import Table
+from gspo_lab.common.keys import Seed, Table
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
@@ -29,6 +29,33 @@ class Round(NamedTuple):
     steps: int
     candidates: int
     keep: int
+
+
+class TuneTable(Table):
+    """Every arm chooses settings on trials before the study, by successive halving.
+
+    The i-th candidate has the i-th value of every list; all lists are equally long. All candidates
+    train `steps` steps. The best 1 / `eta`, rounded up, train `eta` times as many, until one is
+    left.
+    """
+
+    seeds: list[Seed] = Field(min_length=1, description="the trials' seeds; none of the study's")
+    steps: int = Field(ge=1, le=10**6, description="steps of the first round")
+    eta: int = Field(
+        2,
+        ge=2,
+        le=100,
+        description="one of this many candidates, rounded up, trains this many times longer",
+    )
+    metric: str | None = Field(
+        None,
+        description=(
+            "a benchmark's score at the round's end, or `reward`, the mean over the round's last"
+            " fifth; unset: the primary benchmark"
+        ),
+    )
+    values: JsonObject = Field({}, description="dotted setting = its candidates")
+    arm: JsonObject = Field({}, description="`[tune.arm.NAME]`: the same for one arm")
 
 
 class Tune(Table):

@@ -4,9 +4,9 @@
     seeds = [100, 101]
     steps = 10
     [tune.values]
-    update.learning_rate = [2e-4, 5e-4, 1e-3, 2e-3]
+    update.weight_decay = [0.0, 0.01, 0.05, 0.1]
 
-The arm `gspo` of the study `x` has the trials `gspo@0.0002` ... of the study `x-trials`, with the
+The arm `gspo` of the study `x` has the trials `gspo@0` ... of the study `x-trials`, with the
 seeds of `[tune]`.
 """
 
@@ -23,10 +23,10 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
 from gspo_lab.study.parent import Kind
-from gspo_lab.study.schema import KEYS, TuneTable, cost
+from gspo_lab.study.schema import KEYS, cost
 from gspo_lab.study.settings_validation import broken_within
 from gspo_lab.study.study import Study
-from gspo_lab.study.tune import REWARD, Tune, label, trial, with_values
+from gspo_lab.study.tune import REWARD, Tune, TuneTable, label, trial, with_values
 from gspo_lab.study.verdict_tables import VerdictTable, score_named
 
 WORD = re.compile(r"[\w.+-]+", re.ASCII)

@@ -42,6 +42,7 @@ from gspo_lab.analysis.stats.verdict import (
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, capital, counted, difference, percent, signed
 from gspo_lab.study.overrides import drop_options
+from gspo_lab.study.schema import RATE
 from gspo_lab.study.verdict_tables import score_named
 
 Colour = Literal["green", "blue", "grey", "red"]
@@ -493,8 +494,8 @@ def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
 
 def _other_rate(source: Source, times: float, name: str) -> tuple[str, ...]:
     """The study at another learning rate, which most directly makes runs unstable or stable."""
-    rate = next(iter(source.declaration.arms.values())).settings.update.learning_rate
-    return _variant(source, "--set", f"update.learning_rate={times * rate:.3g}", name)
+    rate = next(iter(source.declaration.arms.values())).settings.update.adamw["lr"]
+    return _variant(source, "--set", f"{RATE}={times * rate:.3g}", name)
 
 
 def _replicate(source: Source) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ from gspo_lab.common.paths import STUDY
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted
+from gspo_lab.recording.records.update import RATE_COLUMN
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER
 from gspo_lab.study import Declaration
 from gspo_lab.study.import_origin import ORIGIN
+from gspo_lab.study.schema import RATE
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Source")
@@ -200,7 +202,7 @@ def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:
 FULL = 1 - 1e-9
 """Of the declared learning rate: from here on two that were computed in another order are equal."""
 RISING = (
-    "SELECT COUNT(learning_rate), MAX(step) FILTER (WHERE learning_rate < ?) FROM updates WHERE"
+    f"SELECT COUNT({RATE_COLUMN}), MAX(step) FILTER (WHERE {RATE_COLUMN} < ?) FROM updates WHERE"
     " run_id = ?"
 )
 
@@ -224,9 +226,9 @@ def first_settled(source: Source) -> Mapping[str, int]:
             if declared.is_known(run.arm, "update.warmup_updates")
             else 0
         )
-        if settings.rollout.varying and declared.is_known(run.arm, "update.learning_rate"):
+        if settings.rollout.varying and declared.is_known(run.arm, RATE):
             ((known_steps, last),) = source.evidence.rows(
-                RISING, (FULL * settings.update.learning_rate, run.id)
+                RISING, (FULL * settings.update.adamw["lr"], run.id)
             )
             if known_steps:
                 out[run.id] = 0 if last is None else last + 1

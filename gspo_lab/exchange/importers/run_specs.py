@@ -2,12 +2,12 @@
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import look_up, nearest, require_known
 from gspo_lab.exchange.importers.base import LogReader, RunSpec, few, match_pattern
 from gspo_lab.exchange.importers.build_declaration import fits_as_arm
@@ -59,7 +59,7 @@ def reader_of(spec: RunSpec) -> LogReader:
     return reader
 
 
-def parse_run_spec(table: Mapping[str, Any], where: str) -> RunSpec:
+def parse_run_spec(table: JsonMapping, where: str) -> RunSpec:
     """Parse a `[[runs]]` or `[[items]]` table. LabError for a mistake."""
     problems: list[str] = []
     spec: RunSpec = validated(RunSpec, table, where, problems)
@@ -138,7 +138,7 @@ def _logs_of(spec: RunSpec, base: Path, notes: list[str]) -> Iterator[RunLog]:
 def _runs_inside(
     path: Path,
     inside: Sequence[str],
-    arm_and_seed: Mapping[str, Any],
+    arm_and_seed: JsonMapping,
     spec: RunSpec,
     notes: list[str],
 ) -> Iterator[RunLog]:
@@ -169,7 +169,7 @@ def _runs_inside(
         )
 
 
-def _arm_and_seed(names: Mapping[str, Any], path: Path, spec: RunSpec) -> tuple[str, int]:
+def _arm_and_seed(names: JsonMapping, path: Path, spec: RunSpec) -> tuple[str, int]:
     missing = " and ".join(name for name in ("arm", "seed") if names.get(name) is None)
     if missing:
         raise LabError(

@@ -12,12 +12,13 @@ intervals over seeds and problems.
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.exchange.importers.base import (
     AT_END,
     Log,
@@ -47,7 +48,7 @@ DELIMITERS = (",", ";", "\t", "|")
 DECIMAL_COMMA = re.compile(r"\s*-?[\d.]+,\d+(?:[eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\.(?=\d{3}(?!\d))")
 
-Entry = tuple[str, Mapping[str, Any]]
+Entry = tuple[str, JsonMapping]
 """The position of an entry as text, and the entry."""
 
 
@@ -123,7 +124,7 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
             )
 
 
-def _check_step(entry: Mapping[str, Any], spec: RunSpec, where: str, count: int) -> None:
+def _check_step(entry: JsonMapping, spec: RunSpec, where: str, count: int) -> None:
     """LabError where a row needs a step: its file has a column of steps, or its run another row
     without a step.
     """
@@ -152,7 +153,7 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[AnswerRecord]:
         raise LabError(f"{path}: it holds no row; nothing to import")
 
 
-def _answer(entry: Mapping[str, Any], spec: RunSpec, where: str) -> AnswerRecord:
+def _answer(entry: JsonMapping, spec: RunSpec, where: str) -> AnswerRecord:
     def value(key: str) -> Any:
         return first_entry(entry, spec.names_of(key))[1]
 
@@ -195,14 +196,14 @@ def entries(path: Path) -> Iterator[Entry]:
         ) from error
 
 
-def unnested(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def unnested(entry: JsonMapping, where: str) -> JsonMapping:
     """The entry with nested objects as dotted keys, `data.reward`.
 
     LabError if two keys become equal.
     """
     if not any(isinstance(value, dict) for value in entry.values()):
         return entry
-    dotted: dict[str, Any] = {}
+    dotted: JsonObject = {}
     for key, value in entry.items():
         entries_below = flat(value, key) if isinstance(value, dict) else {key: value}
         if twice := dotted.keys() & entries_below.keys():
@@ -259,7 +260,7 @@ def _csv(path: Path) -> Iterator[Entry]:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
 
 
-def _with_points(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _with_points(entry: JsonMapping) -> JsonObject:
     """The entry with decimal points in place of commas; beside these a point parts thousands."""
     numbers = {
         name: THOUSANDS.sub("", value).replace(",", ".")
@@ -295,7 +296,7 @@ def _parquet(path: Path) -> Iterator[Entry]:
         raise LabError(f"{path}: no Parquet file ({str(error).partition(chr(10))[0]})") from error
 
 
-def run_of(entry: Mapping[str, Any], spec: RunSpec, where: str) -> str:
+def run_of(entry: JsonMapping, spec: RunSpec, where: str) -> str:
     """The name of the run that a row belongs to."""
     _, arm = first_entry(entry, spec.names_of("arm"))
     _, seed = first_entry(entry, spec.names_of("seed"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.exchange.importers.base import (
     CALLS,
     STEPS,
@@ -89,7 +90,7 @@ def _scalars(file: Path, log: Log) -> Iterator[LoggedRow]:
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
 
-    config: dict[str, Any] = {}
+    config: JsonObject = {}
     log.settings = config
     axes: dict[str, str] = {}
     axis_of = cache(partial(_axis, axes))
@@ -123,7 +124,7 @@ def _item(item: Any) -> tuple[str, Any]:
 
 
 def _rows_by_axis(
-    row: Mapping[str, Any], axis_of: Callable[[str], str | None], file: Path, log: Log
+    row: JsonMapping, axis_of: Callable[[str], str | None], file: Path, log: Log
 ) -> Iterator[LoggedRow]:
     """A row of the history, parted by the steps of its metrics."""
     step_name, usual = step_of(row, STEPS, log)
@@ -236,7 +237,7 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
         )
 
 
-def _spreads(entry: Mapping[str, Any], name: str) -> bool:
+def _spreads(entry: JsonMapping, name: str) -> bool:
     """Whether a number stands for several, by the columns of their least and largest."""
     least, largest = BOUNDS
     low = parse_number(entry.get(name + least))

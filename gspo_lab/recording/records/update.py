@@ -40,6 +40,15 @@ RULES = {"grpo": "r = w_t and GRPO's range", "gspo": "r = s and GSPO's range"}
 """The ratio rules, each with columns of its own that count what it would clip, whichever rule a run
 follows: in `UpdateRecord` a field named `*_RULE` stands for one of each."""
 
+RATE_COLUMN = "learning_rate"
+OF_OPTIMIZER = ("grad_norm", RATE_COLUMN)
+"""The columns of an optimizer's step, which every engine measures."""
+
+
+def of_optimizer(*values: OptionalFloat) -> dict[str, OptionalFloat]:
+    """The gradient's norm and the learning rate, by their columns."""
+    return dict(zip(OF_OPTIMIZER, values, strict=True))
+
 
 def _for_each_rule(cls: type[R]) -> type[R]:
     """Put a field for every rule in the place of each named `*_RULE`; `RULE` in its meaning becomes

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gspo_lab.analysis.stats.collapse import stability
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording import journal
 from gspo_lab.recording.records import ROLLOUT
@@ -28,7 +28,7 @@ class RunWatch:
         self.progress = Progress(run.settings.steps if steps is None else steps, status.steps)
         self.path = folder.journal
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
-        self._latest: float | None = None
+        self._latest: OptionalFloat = None
         self._phase = Phase.STARTING
         self._steps_of_worker = 0
         self._evaluated: dict[str, int] = {}
@@ -78,7 +78,7 @@ class RunWatch:
             self._judge()
         return bool(new)
 
-    def _time(self, record: JsonObject, now: float | None) -> None:
+    def _time(self, record: JsonObject, now: OptionalFloat) -> None:
         """Count the time of the work behind a record; `now` None: the watch had not begun."""
         kind = record.get("kind")
         passed = 0.0 if now is None or self._latest is None else now - self._latest
@@ -187,7 +187,7 @@ class StartWatch:
 
     def __init__(self, folder: StartFolder) -> None:
         self._folder = folder
-        self._latest: float | None = None
+        self._latest: OptionalFloat = None
         self._kind = (WARM_START_STEP, "")
         self.progress = Progress(folder.request()["warm_start"]["steps"], phase=Phase.STARTING)
         self.progress.left = {self._kind: self.progress.steps}

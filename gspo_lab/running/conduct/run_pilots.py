@@ -22,7 +22,7 @@ from gspo_lab.analysis.readings import average, middle
 from gspo_lab.common.atomic_files import exclusive_lock, read_json, write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import BANDS, CONDUCTOR_LOCK
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -131,14 +131,14 @@ class Advice:
     """With the recommended range in use."""
     clipped_published: float
     """With the published range in use."""
-    log_ratio_max: float | None
+    log_ratio_max: OptionalFloat
     """Largest |log r| of a token, nats."""
-    response_tokens: float | None
-    zero_advantage_groups: float | None
-    mismatch_k3: float | None
+    response_tokens: OptionalFloat
+    zero_advantage_groups: OptionalFloat
+    mismatch_k3: OptionalFloat
     """Of sampler and trainer, nats per token."""
-    seconds_step: float | None
-    peak_memory_bytes: float | None
+    seconds_step: OptionalFloat
+    peak_memory_bytes: OptionalFloat
 
     @property
     def holds(self) -> bool:
@@ -171,7 +171,7 @@ def advise(
     study: Study,
     runs: Path,
     *,
-    share: float | None = None,
+    share: OptionalFloat = None,
     jobs: int | None = None,
     console: Console,
     live: bool = True,
@@ -219,7 +219,7 @@ def advise(
     return [_advice(rule, arms[rule], pilots) for rule, pilots in tried.items()]
 
 
-def arm_of(study: Study, rule: str, share: float | None) -> Arm:
+def arm_of(study: Study, rule: str, share: OptionalFloat) -> Arm:
     """The study's first arm that clips by the rule, or else its first arm with the rule's
     preset.
     """

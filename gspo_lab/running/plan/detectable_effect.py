@@ -22,6 +22,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.verdict import Rule, strictest
 from gspo_lab.common.paths import database_of
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Arm, Study
 from gspo_lab.study.contrast import sides, squared_weights
@@ -54,10 +55,10 @@ class SpreadEstimate:
     None: unknown.
     """
 
-    sd: float | None
+    sd: OptionalFloat
     basis: str
     between: tuple[float, float] | None = None
-    answers_sd: float | None = None
+    answers_sd: OptionalFloat = None
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ class Detectable:
 
     seeds: int
     margin: float
-    sd: float | None
+    sd: OptionalFloat
     basis: str
-    effect: float | None
+    effect: OptionalFloat
     """Smallest true difference found with 80 % power; None under 3 seeds or without an sd."""
     seeds_for_margin: int | None
     """Fewest seeds that would find a difference as large as the margin."""
@@ -79,7 +80,7 @@ class Detectable:
     """The same effect at both ends of the range of the true sd."""
     seeds_for_equivalence: int | None = None
     """Fewest seeds that would show equivalence if nothing differs."""
-    answers_sd: float | None = None
+    answers_sd: OptionalFloat = None
     """The part of `sd` that is due to finitely many answers."""
     with_more_answers: int | None = None
     """Seeds for equivalence with TIMES as many answers to each problem, at best."""
@@ -160,7 +161,7 @@ def _count(seeds: int | None) -> str:
     return "over a hundred thousand" if seeds is None else str(seeds)
 
 
-def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
+def detectable(study: Study, runs: Path, assumed_sd: OptionalFloat = None) -> Detectable:
     """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
     rule = study.verdict
     n = len(study.deciding)
@@ -264,7 +265,7 @@ def _of_contrast(
 
 def _contrast_sd(
     study: Study, runs: Path, weights: Mapping[str, float]
-) -> tuple[float | None, int]:
+) -> tuple[OptionalFloat, int]:
     """The pooled sd over seeds of the weighted sum of final scores in earlier runs of the same
     arms, and its degrees.
 
@@ -310,7 +311,7 @@ class _ArmPair:
     study: str
     differences: list[float]
     level: float
-    answers: float | None
+    answers: OptionalFloat
 
 
 def _measured(study: Study, runs: Path) -> SpreadEstimate:
@@ -322,7 +323,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
             None, "no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05"
         )
     planned = [arm.settings for arm in study.arms.values()]
-    levels: list[float | None] = []
+    levels: list[OptionalFloat] = []
     pairs: list[_ArmPair] = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for source in (Source(evidence, name) for name in evidence.studies()):
@@ -350,7 +351,7 @@ def _measured(study: Study, runs: Path) -> SpreadEstimate:
     )
 
 
-def _answers_sd(pairs: Sequence[_ArmPair]) -> float | None:
+def _answers_sd(pairs: Sequence[_ArmPair]) -> OptionalFloat:
     """The root of the answers' mean variance over the pairs of which it is known, weighted by their
     degrees of freedom.
     """

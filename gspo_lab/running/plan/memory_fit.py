@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.running.launch.base import Slot
 from gspo_lab.running.launch.local import gpu_memory
 from gspo_lab.study import Settings, Study
@@ -34,7 +35,7 @@ class MemoryFit:
 
     arm: str
     need: Memory
-    has: float | None
+    has: OptionalFloat
     place: str
 
     @property
@@ -88,7 +89,7 @@ def require_memory(study: Study, slots: Sequence[Slot]) -> None:
         )
 
 
-def worker_memory(slots: Sequence[Slot]) -> float | None:
+def worker_memory(slots: Sequence[Slot]) -> OptionalFloat:
     """Bytes of the smallest GPU among the places, or one worker's share of main memory; None where
     that is not known.
 

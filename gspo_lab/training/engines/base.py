@@ -29,7 +29,7 @@ class Capabilities:
     """What an engine can do, said before it does anything. What is left out is everything.
 
     `settings` are the keys of a study that it obeys, or whole tables of them: `("steps",
-    "update.learning_rate")`. The task it always does; every other key must stand at its default.
+    "update.epochs")`. The task it always does; every other key must stand at its default.
     `records` are the columns of steps and updates that it fills, each with its own definition, or
     "" where that is the lab's (docs/reference/metrics.md). `turns`: whether it can train on tasks
     whose responses have several.

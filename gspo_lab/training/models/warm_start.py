@@ -121,7 +121,7 @@ def train(
             value = loss(model, *pad_demonstrations(tokenizer, batch))
             value.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-            optimizer.param_groups[0]["lr"] = learning_rate(step, settings)
+            optimizer.param_groups[0]["lr"] = settings.rate(step)
             optimizer.step()
             optimizer.zero_grad()
             if progress is not None:
@@ -136,15 +136,6 @@ def freeze_routers(model: Any) -> None:
     routers = Routers.of(model)
     for parameter in routers.parameters if routers is not None else ():
         parameter.requires_grad_(False)
-
-
-def learning_rate(step: int, settings: WarmStart) -> float:
-    """The learning rate of step 0, 1, ...: rises linearly over the warm-up, then falls linearly
-    towards 0.
-    """
-    rising = (step + 1) / (settings.warmup_steps + 1)
-    falling = (settings.steps - step) / max(settings.steps - settings.warmup_steps, 1)
-    return settings.learning_rate * min(1.0, rising, falling)
 
 
 def demonstrated_turns(problem: Problem) -> list[str]:
@@ -210,10 +201,7 @@ def _facts(
                 "task": task.name,
                 "demonstrations": len(demonstrated),
                 "demonstrations_sha256": texts.hexdigest(),
-                "steps": settings.steps,
-                "batch_size": settings.batch_size,
-                "learning_rate": settings.learning_rate,
-                "warmup_steps": settings.warmup_steps,
+                **settings.model_dump(exclude={"per_seed", "seed"}),
             }
             if settings.steps
             else None

@@ -16,7 +16,6 @@ from gspo_lab.training.models import warm_start as warmstart
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.training.models.load import load_model, weights_digest
 from gspo_lab.training.models.warm_start import (
-    learning_rate,
     loss,
     pad_demonstrations,
     train,
@@ -101,14 +100,12 @@ def test_the_loss_is_the_mean_over_answer_tokens_whatever_the_padding(name: str)
 
 def test_the_learning_rate_rises_then_falls() -> None:
     rates = [
-        learning_rate(step, SETTINGS.replace(steps=6, learning_rate=1.0, warmup_steps=2))
-        for step in range(6)
+        SETTINGS.replace(steps=6, learning_rate=1.0, warmup_steps=2).rate(step) for step in range(6)
     ]
     assert rates == pytest.approx([1 / 3, 2 / 3, 1, 3 / 4, 1 / 2, 1 / 4])
-    assert learning_rate(0, SETTINGS.replace(steps=3, learning_rate=1.0, warmup_steps=0)) == 1
+    assert SETTINGS.replace(steps=3, learning_rate=1.0, warmup_steps=0).rate(0) == 1
     short = [
-        learning_rate(step, SETTINGS.replace(steps=2, learning_rate=1.0, warmup_steps=9))
-        for step in range(2)
+        SETTINGS.replace(steps=2, learning_rate=1.0, warmup_steps=9).rate(step) for step in range(2)
     ]
     assert short == pytest.approx([0.1, 0.2])
 

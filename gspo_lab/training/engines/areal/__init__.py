@@ -235,7 +235,7 @@ def configuration(prepared: PreparedAttempt, *, scheduler: str, processes: int) 
             "mb_spec": {"max_tokens_per_mb": update.microbatch_tokens},
             "optimizer": {
                 "type": "adam",
-                "lr": update.learning_rate,
+                "lr": update.adamw["lr"],
                 "beta1": update.adam_beta1,
                 "beta2": update.adam_beta2,
                 "weight_decay": update.weight_decay,

@@ -22,6 +22,7 @@ from gspo_lab.recording.records import (
     from_dict,
     to_dict,
 )
+from gspo_lab.recording.records.update import OF_OPTIMIZER
 from gspo_lab.study import Run
 from gspo_lab.training.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
 from gspo_lab.training.objectives import Batch, Recorder, surrogate
@@ -79,8 +80,7 @@ UNKNOWN = {
 MEASURED = dict.fromkeys(
     [
         *(name for name in REDUCTIONS if name not in UNKNOWN),
-        "grad_norm",
-        "learning_rate",
+        *OF_OPTIMIZER,
         "nonfinite",
         "response_detail",
         "seconds",
@@ -212,12 +212,6 @@ class StepLines:
             self._lines += [json.loads(line) for line in complete.splitlines()]
         self._lines = [line for line in self._lines if line["step"] >= step]
         return self._lines
-
-
-def learning_rate(run: Run, number: int) -> float:
-    """The learning rate of the run's update `number`, from 0: it rises over the first ones."""
-    update = run.settings.update
-    return update.learning_rate * min(1.0, (number + 1) / max(update.warmup_updates, 1))
 
 
 Row = tuple["Tensor", "Tensor", "Tensor"]

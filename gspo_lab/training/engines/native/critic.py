@@ -59,8 +59,7 @@ class Critic:
     def __init__(self, model: Any, settings: Settings) -> None:
         self.objective = settings.objective
         self.clip = settings.critic.value_clip
-        rate = {"learning_rate": settings.critic.learning_rate}
-        self.trained = TrainableModel(ValueModel(model), settings.update.model_copy(update=rate))
+        self.trained = TrainableModel(ValueModel(model), settings.critic_update)
         self._budget = settings.update.microbatch_tokens
         self._dtype = settings.update.dtype
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import UpdateRecord
+from gspo_lab.recording.records.update import of_optimizer
 from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.experience import (
     Experience,
@@ -101,11 +102,8 @@ class Updater:
             result = self._passes(experience, minibatch, objective, selected_MT)
         result.columns["router_grad_norm"] = self.router_grad_norm()
         step = self.trained.step(result.columns["loss"])
-        result.columns |= {
-            "grad_norm": step.grad_norm,
-            "learning_rate": step.learning_rate,
-            "weight_norm": step.weight_norm,
-        }
+        result.columns |= of_optimizer(step.grad_norm, step.rate)
+        result.columns["weight_norm"] = step.weight_norm
         result.finite = step.finite
         if self.critic is not None:
             columns, finite = self.critic.update(experience, minibatch.rows)

@@ -92,7 +92,7 @@ class OptimizerStep:
     """
 
     grad_norm: float
-    learning_rate: float
+    rate: float
     weight_norm: float
     finite: bool
 
@@ -121,23 +121,17 @@ class TrainableModel:
         self.scale = FIRST_SCALE if settings.dtype == "float16" else 1.0
         self._since_overflow = 0
         self.max_grad_norm = settings.max_grad_norm
-        self._rate = settings.learning_rate
-        self._warmup = max(settings.warmup_updates, 1)
+        self._settings = settings
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        adam: JsonObject = {
-            "lr": settings.learning_rate,
-            "betas": (settings.adam_beta1, settings.adam_beta2),
-            "weight_decay": settings.weight_decay,
-        }
         self.optimizer: torch.optim.Optimizer
         if settings.optimizer == "adamw-8bit":
             from bitsandbytes.optim import AdamW8bit
 
-            self.optimizer = AdamW8bit(self._parameters, **adam)
+            self.optimizer = AdamW8bit(self._parameters, **settings.adamw)
         elif not large(model):
-            self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **adam)
+            self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **settings.adamw)
         else:  # `foreach` makes copies as large as the model
-            self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **adam)
+            self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **settings.adamw)
             accumulate_tied_gradient(model)
 
     def zero_grad(self) -> None:
@@ -177,7 +171,7 @@ class TrainableModel:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not
         finite, no step.
         """
-        rate = self._rate * self.warmup_factor(self.updates)
+        rate = self._settings.rate(self.updates)
         grad_norm = float(
             torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True)
         )
@@ -190,10 +184,6 @@ class TrainableModel:
         self.updates += 1
         weight_norm = self.weight_norm()
         return OptimizerStep(grad_norm, rate, weight_norm, finite and math.isfinite(weight_norm))
-
-    def warmup_factor(self, updates: int) -> float:
-        """The share of the learning rate that the update after `updates` others has."""
-        return min(1.0, (updates + 1) / self._warmup)
 
     @torch.no_grad()
     def weight_norm(self) -> float:

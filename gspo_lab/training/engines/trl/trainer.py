@@ -34,6 +34,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.recording.records.update import OF_OPTIMIZER
 from gspo_lab.study import Run
 from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.native.build_run import set_up
@@ -190,7 +191,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.stop = stop
         self.routers = components.policy.routers
         self.replays_old = course.settings.routing_replay == "old-policy"
-        self.per_step = course.settings.update.per_rollout_batch
+        update = course.settings.update
+        self.per_step = update.per_rollout_batch
         self.batch: RolloutBatch | None = None
         self.updates: list[UpdateResult] = []
         self.passes: list[Pass] = []
@@ -203,7 +205,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             processing_class=components.tokenizer,
             optimizers=(
                 trained.optimizer,
-                LambdaLR(trained.optimizer, lambda n: trained.warmup_factor(past_updates + n)),
+                LambdaLR(trained.optimizer, lambda n: update.warmup_factor(past_updates + n)),
             ),
             rollout_func=lambda prompts, _: self.rollout(prompts),
             callbacks=[self.moment],
@@ -387,8 +389,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             if name not in NOT_KEPT and value is not None and math.isfinite(value)
         }
         update.columns |= {
-            "grad_norm": logs["grad_norm"],
-            "learning_rate": logs["learning_rate"],
+            **{name: logs[name] for name in OF_OPTIMIZER},
             "router_grad_norm": self.router_grad_norm,
             "weight_norm": self.moment.weight_norm,
             "seconds": self.moment.seconds,

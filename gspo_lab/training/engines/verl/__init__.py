@@ -423,9 +423,7 @@ def _model_and_actor(prepared: PreparedAttempt, options: VerlEngine) -> JsonObje
         "clip_ratio_low": objective.clip_range[0],
         "clip_ratio_high": objective.clip_range[1],
         "clip_ratio_c": NO_DUAL_CLIP if objective.dual_clip is None else objective.dual_clip,
-        "optim.lr": update.learning_rate,
-        "optim.betas": [update.adam_beta1, update.adam_beta2],
-        "optim.weight_decay": update.weight_decay,
+        **_below("optim", update.adamw),
         "optim.clip_grad": update.max_grad_norm,
     }
     if options.backend == "megatron":
@@ -490,9 +488,7 @@ def _critic(prepared: PreparedAttempt) -> JsonObject:
         "critic.model.use_remove_padding": prepared.on_gpu,
         "critic.model.enable_gradient_checkpointing": update.gradient_checkpointing,
         "critic.cliprange_value": critic.value_clip,
-        "critic.optim.lr": critic.learning_rate,
-        "critic.optim.betas": [update.adam_beta1, update.adam_beta2],
-        "critic.optim.weight_decay": update.weight_decay,
+        **_below("critic.optim", run.settings.critic_update.adamw),
         "critic.optim.clip_grad": update.max_grad_norm,
         "+critic.fsdp.mixed_precision": _precision(run),
     }

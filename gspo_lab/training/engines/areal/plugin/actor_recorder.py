@@ -14,6 +14,7 @@ import areal.utils.data as packing
 import torch
 from areal.engine.fsdp_engine import FSDPPPOActor
 
+from gspo_lab.recording.records.update import of_optimizer
 from gspo_lab.study import Run
 from gspo_lab.training.engines.external.records import Row, write_update
 
@@ -70,7 +71,6 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first_update: int = 0) -> N
         torch.distributed.all_gather_object(everyones, list(_rows), group=actor.data_parallel_group)
         if torch.distributed.get_rank() == 0:
             rows = list(chain.from_iterable(everyones))
-            columns = {"grad_norm": float(stats["grad_norm"]), "learning_rate": stats.get("lr")}
             write_update(
                 path,
                 run,
@@ -78,7 +78,7 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first_update: int = 0) -> N
                 rows,
                 world=len(everyones),
                 seconds=time.perf_counter() - began,
-                **columns,
+                **of_optimizer(float(stats["grad_norm"]), stats.get("lr")),
             )
         number += 1
         return stats

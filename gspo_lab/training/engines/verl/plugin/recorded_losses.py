@@ -16,8 +16,9 @@ import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.engine import EngineRegistry
 
+from gspo_lab.recording.records.update import of_optimizer
 from gspo_lab.training.engines.external.attempt import UPDATES, current
-from gspo_lab.training.engines.external.records import Row, learning_rate, write_update
+from gspo_lab.training.engines.external.records import Row, write_update
 from gspo_lab.training.engines.verl import DEVICE, PREFIX
 
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]
@@ -77,9 +78,10 @@ class RecordedEngine:
         _parts.clear()
         began = time.perf_counter()
         attempt = current()
-        number = attempt.first_step * attempt.run.settings.update.per_rollout_batch + self._updates
+        update = attempt.run.settings.update
+        number = attempt.first_step * update.per_rollout_batch + self._updates
         self._updates += 1
-        rate = learning_rate(attempt.run, number)
+        rate = update.rate(number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         outputs = super().train_batch(data, loss_function)  # type: ignore[misc]
@@ -98,9 +100,8 @@ class RecordedEngine:
                 rows,
                 world=torch.distributed.get_world_size(),
                 loss=loss,
-                grad_norm=float(outputs["metrics"]["grad_norm"]),
-                learning_rate=rate,
                 seconds=time.perf_counter() - began,
+                **of_optimizer(float(outputs["metrics"]["grad_norm"]), rate),
             )
         return outputs
 
