@@ -6,10 +6,11 @@ from gspo_lab.analysis.claims.estimates import Estimates, Region
 from gspo_lab.analysis.claims.expectations import LAST_EVALUATIONS, mean_over_seeds, statistic
 from gspo_lab.analysis.claims.preconditions import seeds
 from gspo_lab.recording.records import StepRecord, UpdateRecord
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.study import ClaimTable
 from gspo_lab.study.claim_validation import IN_PLACE_ROLES
 
-FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
+FIGURES = {CLIP_FRACTION: "m-clip", "reward_mean": "m-reward"}
 """Where a metric's figure is not named after it."""
 
 

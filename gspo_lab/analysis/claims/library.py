@@ -90,6 +90,7 @@ from gspo_lab.analysis.readings.reading import CLIP_EVERYWHERE
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.registry import installed, look_up
+from gspo_lab.recording.records.update import CLIP_FRACTION
 
 LEVEL = 10.0
 """The gap between the rules' clip fractions: one order of magnitude at least."""
@@ -102,7 +103,6 @@ AGREEMENT = 1.4
 tokens.
 """
 ABOVE_0 = Region(above=0)
-CLIPPED = "clip_fraction_tokens"
 FIRST_MINIBATCH = Window(Steps.ALL, Minibatch.FIRST)
 LATER_MINIBATCHES = Window(minibatch=Minibatch.LATER)
 REWARD_AREA = statistic("area under the curve", "reward_mean")
@@ -121,7 +121,7 @@ def first_minibatch(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     """On the first mini-batch GSPO, GRPO and length-normalised REINFORCE are the same."""
     arms = (grpo, gspo)
     log_ratio = largest("log_ratio_max_abs", FIRST_MINIBATCH)
-    clipped = largest(CLIPPED, FIRST_MINIBATCH)
+    clipped = largest(CLIP_FRACTION, FIRST_MINIBATCH)
     text = "of the gradients the norms are recorded, so their cosine is not measured"
     return Estimates(
         (
@@ -311,8 +311,8 @@ def gap_on_the_grid(data: ClaimData, grpo: str, gspo: str) -> Estimates:
 )
 def grows_with_minibatches(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     """The clip fraction grows from mini-batch to mini-batch and is 0 on the first."""
-    at_first = largest(CLIPPED, FIRST_MINIBATCH)
-    rise = rise_over_minibatches(CLIPPED)
+    at_first = largest(CLIP_FRACTION, FIRST_MINIBATCH)
+    rise = rise_over_minibatches(CLIP_FRACTION)
     name = "{}: rise of cf from mini-batch 1 to the last"
     return Estimates(
         (

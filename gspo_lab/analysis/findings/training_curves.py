@@ -8,6 +8,7 @@ import numpy as np
 
 from gspo_lab.analysis.readings import Source, once
 from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.records import read_spans, span_width
 
 AXES = {
@@ -31,7 +32,7 @@ OF_STEPS = (
     *AXES.values(),
 )
 OF_UPDATES = (
-    "clip_fraction_tokens",
+    CLIP_FRACTION,
     "clip_fraction_gradient",
     "log_ratio_std_tokens",
     "log_ratio_std_responses",

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import ROLLOUT
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.records import read_steps
@@ -41,7 +42,7 @@ FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
 PLANNED_TOTALS = ("prompts_total", "updates_total")
 LENGTH_TOTALS = ("tokens_sampled_total", "tokens_trained_total", "flops_total")
 """A run's total compute: what the settings plan, and what depends on the lengths of its answers."""
-ZERO_COLUMNS = ("log_ratio_max_abs", "clip_fraction_tokens")
+ZERO_COLUMNS = ("log_ratio_max_abs", CLIP_FRACTION)
 """Both are 0 on a mini-batch that meets the policy that sampled it; a loss without a clip has only
 the first.
 """

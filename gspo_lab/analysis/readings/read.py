@@ -36,11 +36,12 @@ from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
 from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.records import of_entries, of_groups
 
 TOGETHER = (
-    "clip_fraction_tokens",
+    CLIP_FRACTION,
     "clip_fraction_tokens_high",
     "clip_fraction_tokens_low",
     "clip_fraction_active_tokens",
@@ -50,7 +51,7 @@ TOGETHER = (
 )
 """What a report reads by mini-batch: one pass over the rows gives them all."""
 
-SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change", "entropy")
+SIGNALS = ("stale_k3", "grad_norm", CLIP_FRACTION, "expert_change", "entropy")
 """What may leave its range before a run falls, step by step."""
 
 LAST_INDEX = 2**62

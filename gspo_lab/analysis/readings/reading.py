@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.schema import RECORD_TABLES, Column
 
 if TYPE_CHECKING:
@@ -201,9 +202,9 @@ def _known(values: Iterable[OptionalFloat]) -> list[float]:
 
 LATER = Window(minibatch=Minibatch.LATER)
 
-CLIP_EVERYWHERE = Reading("clip_fraction_tokens")
+CLIP_EVERYWHERE = Reading(CLIP_FRACTION)
 """The share of response tokens that the clip binds, over all mini-batches."""
-CLIP = Reading("clip_fraction_tokens", LATER)
+CLIP = Reading(CLIP_FRACTION, LATER)
 """The same of mini-batches >= 1: on the first one all ratios are 1.
 
 What a page calls "clipped" without more.

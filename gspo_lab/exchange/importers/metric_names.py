@@ -22,6 +22,7 @@ from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
 from gspo_lab.exchange.importers.secrets import word_set
 from gspo_lab.recording.records import StepRecord, UpdateRecord
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
@@ -64,7 +65,7 @@ ENOUGH_NAMES = 3
 """Known names, its name of the step included, by which a log is recognised as a program's."""
 SHORT = {
     "reward": "reward_mean",
-    "clip_fraction": "clip_fraction_tokens",
+    "clip_fraction": CLIP_FRACTION,
     "length": "response_tokens_mean",
 }
 

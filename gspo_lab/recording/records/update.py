@@ -40,6 +40,8 @@ RULES = {"grpo": "r = w_t and GRPO's range", "gspo": "r = s and GSPO's range"}
 """The ratio rules, each with columns of its own that count what it would clip, whichever rule a run
 follows: in `UpdateRecord` a field named `*_RULE` stands for one of each."""
 
+CLIP_FRACTION = "clip_fraction_tokens"
+"""The column of the tokens that lose their gradient; losses mark them by this name too."""
 RATE_COLUMN = "learning_rate"
 OF_OPTIMIZER = ("grad_norm", RATE_COLUMN)
 """The columns of an optimizer's step, which every engine measures."""

@@ -18,6 +18,7 @@ from gspo_lab.analysis.readings.answers import benches as benches_of
 from gspo_lab.analysis.readings.answers import scores as scores_of
 from gspo_lab.analysis.readings.reading import CLIP
 from gspo_lab.common.text import MINUS, difference, level
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.records import read_steps
 from gspo_lab.report.chart import Chart, Reference, Series
 from gspo_lab.report.formats import format_number, percent
@@ -143,7 +144,7 @@ def _reward(study: Source) -> Chart:
 def _clipped(study: Source) -> Chart:
     return curve(
         study,
-        "clip_fraction_tokens",
+        CLIP_FRACTION,
         "Clipped tokens",
         "share of tokens",
         id="m-clip",

@@ -23,6 +23,7 @@ from gspo_lab.report.formats import NONE, NOT_MEASURED, format_number, setting
 from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN
+from gspo_lab.study.parent import Kind
 from gspo_lab.study.tune import Tune, budget, label, schedule
 
 
@@ -36,6 +37,8 @@ class ProvenanceView(View):
     comment: str
     digest: str | None
     edits: list[str]
+    derived: dict[str, str]
+    """The studies that were derived from this one, and what for."""
     origins: dict[str, list[str]]
     """What recorded imported runs, and which runs."""
     damages: Inlined[dict[str, dict[str, list[int]]]]
@@ -69,6 +72,7 @@ def provenance_view(study: Source) -> ProvenanceView:
         declared.comment,
         declared.digest,
         [str(edit) for edit in declared.edits],
+        _derived(study),
         _origins(study),
         _damages(study),
         shared,
@@ -87,6 +91,20 @@ def reproduce(declared: Declaration) -> list[str]:
         starts = [["replicate", declared.original]]
     readers = (["certify", declared.name], ["report", declared.name])
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *readers)]
+
+
+def _derived(study: Source) -> dict[str, str]:
+    """Name -> kind of the declared studies, and of the pilots, which lie below this one."""
+    query = (
+        "SELECT study, json_extract(content, '$.parent.kind') FROM studies WHERE"
+        " json_extract(content, '$.parent.study') = ? ORDER BY declared_at, study"
+    )
+    derived = {str(name): str(kind) for name, kind in study.evidence.rows(query, (study.study,))}
+    for kind in (Kind.PILOT, Kind.ADVICE):
+        name = kind.named(study.study)
+        if (study.evidence.runs_folder / name).is_dir():
+            derived[name] = kind.value
+    return derived
 
 
 def _damages(study: Source) -> dict[str, dict[str, list[int]]]:

@@ -39,6 +39,7 @@ from gspo_lab.analysis.readings.reading import (
 )
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import NOT_RECORDED, percent
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT
@@ -48,7 +49,7 @@ from gspo_lab.study import Arm, Declaration
 from gspo_lab.study.dotted_keys import BAND, alike_but
 
 COLUMNS = {
-    "clip_fraction_tokens": ("all mini-batches", CLIP_EVERYWHERE),
+    CLIP_FRACTION: ("all mini-batches", CLIP_EVERYWHERE),
     "clip_fraction_tokens_later": ("mini-batches ≥ 1", CLIP),
     "clip_fraction_tokens_high_later": (
         "of which A > 0",

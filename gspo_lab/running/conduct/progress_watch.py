@@ -7,6 +7,7 @@ from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording import journal
 from gspo_lab.recording.records import ROLLOUT
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
 from gspo_lab.running.progress import WARM_START_STEP, Progress
 from gspo_lab.study import Run
@@ -156,8 +157,8 @@ class RunWatch:
     def _update_progress(self, record: JsonObject) -> None:
         progress = self.progress
         kind = record.get("kind")
-        if kind == "update" and record.get("clip_fraction_tokens") is not None:
-            self._clips.append((record["clip_fraction_tokens"], record.get("response_tokens") or 1))
+        if kind == "update" and record.get(CLIP_FRACTION) is not None:
+            self._clips.append((record[CLIP_FRACTION], record.get("response_tokens") or 1))
         elif kind == "step":
             progress.reward = record.get("reward_mean")
             progress.none_correct |= record["step"] == 0 and record.get("correct_responses") == 0

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, LossInputs, Metrics
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.training.objectives.ratios import RATIOS, Batch, sequence_mean, single
@@ -31,9 +32,7 @@ class Surrogate:
     @property
     def clipped_BT(self) -> "Tensor":
         """[B, T], True where the policy loss takes a token's gradient."""
-        clipped_BT: Tensor = self.metrics.get(
-            "clip_fraction_tokens", self.ratio_BT != self.ratio_BT
-        )
+        clipped_BT: Tensor = self.metrics.get(CLIP_FRACTION, self.ratio_BT != self.ratio_BT)
         return clipped_BT
 
 

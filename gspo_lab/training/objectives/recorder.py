@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import BAND_SCALES, REDUCTIONS, UpdateRecord
 from gspo_lab.recording.records.reduction import rounded
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses import Common, Metrics, traits
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.training.objectives.ratios import RATIOS, RULES, Array, binds, sequence_mean, single
@@ -25,7 +26,7 @@ Bands = Mapping[str, tuple[float, float]]
 
 LARGEST_RATIO = math.exp(LARGEST_LOG_RATIO)
 
-LOST = {"clip_fraction_tokens", "dual_clip_fraction_tokens", "correction_masked_tokens"}
+LOST = {CLIP_FRACTION, "dual_clip_fraction_tokens", "correction_masked_tokens"}
 """What marks tokens that have lost their gradient."""
 
 
@@ -72,7 +73,7 @@ class Recorder:
             )
             numbers = {name: reduction(arrays) for name, reduction in REDUCTIONS.items()}
         if step % self.detail_every == 0:
-            clipped_BT = metrics.get("clip_fraction_tokens", mask_BT & False)
+            clipped_BT = metrics.get(CLIP_FRACTION, mask_BT & False)
             tensors = (log_ratio_BT, mask_BT, adv_BT, clipped_BT)
             detail["response_detail"] = response_detail(
                 *(tensor[evaluated_B] for tensor in tensors), tokens=self.token_detail
@@ -141,7 +142,7 @@ class Recorder:
             ):
                 # What bound, bound: torch's exp and numpy's may part in the last bit of a ratio at
                 # the very edge.
-                clipped = arrays["clip_fraction_tokens"]
+                clipped = arrays[CLIP_FRACTION]
                 unscaled = BAND_SCALES.index(1.0)
                 counts[rule]["low"][unscaled] = int((clipped & arrays["negative"]).sum())
                 counts[rule]["high"][unscaled] = int((clipped & arrays["positive"]).sum())

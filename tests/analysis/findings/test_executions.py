@@ -120,6 +120,7 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     assert data["answer"]["headline"].count(".") > 1
     assert "contradicted by elsewise" in data["answer"]["headline"]
     assert data["answer"]["executions"]["toy-r1"] == "replication"
+    assert data["provenance"]["derived"] == {"toy-r1": "replication"}
     assert data["replications"]["together"]["gspo"]["k"] == 3
     assert "Carried out 3 times" in report.html
     assert any("Carried out 3 times" in line for line in report.lines)

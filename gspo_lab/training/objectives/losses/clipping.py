@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from gspo_lab.common.keys import HUGE
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses.loss import (
     LARGEST_LOG_RATIO,
     Loss,
@@ -38,7 +39,7 @@ def clipped(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     low_BT, high_BT = binds(
         ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high
     )
-    metrics = {"clip_fraction_tokens": low_BT | high_BT}
+    metrics = {CLIP_FRACTION: low_BT | high_BT}
     if (cap := settings.dual_clip) is None:
         return value_BT, metrics
     dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT.detach() > cap)
@@ -71,7 +72,7 @@ def dcpo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     under_BT, over_BT = binds(
         ratio_BT.detach(), adv_BT, moved.batch.mask_BT, 1 - low_BT, high_BT - 1
     )
-    return value_BT, {"clip_fraction_tokens": under_BT | over_BT}
+    return value_BT, {CLIP_FRACTION: under_BT | over_BT}
 
 
 DCPO = Loss(
@@ -128,7 +129,7 @@ def _masked_by_divergence(
     clipped_BT = _along(moved, fell_BT, rose_BT)
     weight_BT = moved.ratio_BT.detach().clamp(max=DPPO_LARGEST_RATIO).masked_fill(clipped_BT, 0.0)
     logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
-    return weight_BT * adv_BT * logp_BT, {"clip_fraction_tokens": clipped_BT}
+    return weight_BT * adv_BT * logp_BT, {CLIP_FRACTION: clipped_BT}
 
 
 DPPO_TV = Loss(
@@ -160,9 +161,7 @@ def fspo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     held_BT = log_whole_BT.maximum(low_B1).minimum(high_B1)
     whole_BT = log_whole_BT.clamp(max=LARGEST_LOG_RATIO).exp()
     value_BT = (whole_BT * adv_BT).minimum(held_BT.clamp(max=LARGEST_LOG_RATIO).exp() * adv_BT)
-    return value_BT, {
-        "clip_fraction_tokens": _along(moved, log_whole_BT < low_B1, log_whole_BT > high_B1)
-    }
+    return value_BT, {CLIP_FRACTION: _along(moved, log_whole_BT < low_B1, log_whole_BT > high_B1)}
 
 
 FSPO = Loss(
@@ -186,7 +185,7 @@ def gmpo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     c_BT = l_BT.minimum(clamped_BT).where(adv_BT > 0, l_BT.maximum(clamped_BT))
     ratio_BT = sequence_mean(c_BT, mask_BT).clamp(max=LARGEST_LOG_RATIO).exp().expand_as(l_BT)
     clipped_BT = _along(moved, l_BT < bounds[0], l_BT > bounds[1])
-    return ratio_BT * adv_BT, {"clip_fraction_tokens": clipped_BT}
+    return ratio_BT * adv_BT, {CLIP_FRACTION: clipped_BT}
 
 
 GMPO = Loss(

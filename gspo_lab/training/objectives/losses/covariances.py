@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from gspo_lab.common.keys import HUGE
+from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses.clipping import clipped
 from gspo_lab.training.objectives.losses.loss import Loss, LossInputs, Metrics, everywhere, own_key
 from gspo_lab.training.objectives.settings import Common
@@ -73,7 +74,7 @@ def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
     candidate_BT = (
         (covariance_BT > settings.clip_cov_low)
         & (covariance_BT < settings.clip_cov_high)
-        & ~metrics["clip_fraction_tokens"]
+        & ~metrics[CLIP_FRACTION]
     )
     count = int(candidate_BT.sum())
     place_N = torch.randperm(count, generator=torch.Generator().manual_seed(count)).argsort()
@@ -88,7 +89,7 @@ def clip_cov(moved: LossInputs, settings: ClipCov) -> "tuple[Tensor, Metrics]":
     selected_BT = moved.batch.selected_BT
     assert selected_BT is not None
     value_BT, metrics = clipped(moved, settings)
-    metrics["clip_fraction_tokens"] = metrics["clip_fraction_tokens"] | selected_BT
+    metrics[CLIP_FRACTION] = metrics[CLIP_FRACTION] | selected_BT
     return value_BT.masked_fill(selected_BT, 0.0), metrics
 
 
