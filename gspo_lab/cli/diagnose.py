@@ -7,7 +7,7 @@ import typer
 
 from gspo_lab.cli.exchange import parse_pair, parse_settings
 from gspo_lab.cli.output import console, print_json, print_lines
-from gspo_lab.cli.shared_options import Json
+from gspo_lab.cli.shared_options import ConfigFile, Json, LoggedBy, Mapped
 from gspo_lab.common.states import Exit
 from gspo_lab.common.text import visible
 
@@ -35,15 +35,8 @@ def diagnose(
         str, typer.Option(help="Kind of log, as import names it. Default: by its name and content.")
     ] = "",
     run: Annotated[str | None, typer.Option(help="Run to read from a file with several.")] = None,
-    logged_by: Annotated[
-        str | None, typer.Option(help="Program whose metric names the log uses.")
-    ] = None,
-    mapped: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map", metavar="COLUMN=NAME", help="Name of a column in the log. Repeatable."
-        ),
-    ] = None,
+    logged_by: LoggedBy = None,
+    mapped: Mapped = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,9 +45,7 @@ def diagnose(
             help="A setting that the log lacks: objective=gspo. Repeatable.",
         ),
     ] = None,
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Configuration of the run, as JSON or YAML.")
-    ] = None,
+    config: ConfigFile = None,
     fail_on: Annotated[
         Literal["note", "warn", "error"] | None,
         typer.Option(help="Exit with code 1 if a signal has this level or a worse one."),

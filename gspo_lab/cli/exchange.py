@@ -9,6 +9,9 @@ import typer
 from gspo_lab.cli.output import print_lines
 from gspo_lab.cli.shared_options import (
     RUNS,
+    ConfigFile,
+    LoggedBy,
+    Mapped,
     Runs,
     evidence_of,
     study_named,
@@ -64,14 +67,7 @@ def import_logs(
             )
         ),
     ] = None,
-    mapped: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="COLUMN=NAME",
-            help="Name of a column in the log: reward=train/r. Repeatable.",
-        ),
-    ] = None,
+    mapped: Mapped = None,
     score_metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,10 +75,7 @@ def import_logs(
             help="Metric to import as the benchmark score. Default: the source's usual one.",
         ),
     ] = None,
-    logged_by: Annotated[
-        str | None,
-        typer.Option(help="Program whose metric names the log uses: verl in TensorBoard."),
-    ] = None,
+    logged_by: LoggedBy = None,
     bench: Annotated[
         str | None, typer.Option(help="Benchmark of per-item results (source items).")
     ] = None,
@@ -100,9 +93,7 @@ def import_logs(
             "--ignore", metavar="KEY", help="Configuration key that changes nothing. Repeatable."
         ),
     ] = None,
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Configuration of the run, as JSON or YAML.")
-    ] = None,
+    config: ConfigFile = None,
     question: Annotated[str | None, typer.Option(help="Question of the study.")] = None,
     runs: Runs = RUNS,
 ) -> None:

@@ -62,6 +62,22 @@ On = Annotated[
 ]
 
 
+Mapped = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="COLUMN=NAME",
+        help="Name of a column in the log, for example reward=train/r. Repeatable.",
+    ),
+]
+LoggedBy = Annotated[
+    str | None,
+    typer.Option(help="Program whose metric names the log uses, for example verl in TensorBoard."),
+]
+ConfigFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Configuration of the run, as JSON or YAML.")
+]
+
 LARGEST_SD = 1.5
 """Scores lie from 0 to 1: differences of -1 and 1 have an sd of 1.41 over two seeds, and less over
 more.

@@ -54,7 +54,7 @@ def verl_log(folder: Path, config: dict[str, Any], rows: dict[str, Any]) -> list
 
 
 def levels(answer: Said) -> dict[str, str]:
-    assert answer.code == 0, answer
+    assert not answer.err, answer
     return {signal["name"]: signal["level"] for signal in answer.json["signals"]}
 
 
@@ -108,8 +108,8 @@ def test_a_fault_raises_its_signal_alone(
     rows: dict[str, Any],
 ) -> None:
     arguments = verl_log(tmp_path, config, rows)
-    assert raised(gspo_lab("diagnose", *arguments, "--json")) == {name: level}
-    assert gspo_lab("diagnose", *arguments, "--fail-on", level).code == 1
+    answer = gspo_lab("diagnose", *arguments, "--json", "--fail-on", level)
+    assert (answer.code, raised(answer)) == (1, {name: level})
 
 
 def test_what_is_missing_is_not_recorded_and_fails_nothing(tmp_path: Path) -> None:

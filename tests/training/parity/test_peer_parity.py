@@ -88,19 +88,30 @@ def in_paper_range(peer: Callable[..., Result], rule: str, *options: str) -> Cal
     return loss
 
 
-@pytest.mark.parametrize("rule", ["grpo", "gspo"])
-def test_trl_s_losses_conform(trl: Callable[..., Result], rule: str) -> None:
-    assert_conforms(in_paper_range(trl, rule, "grpo"), rule)
-    with pytest.raises(AssertionError, match="token aggregation"):
-        assert_conforms(in_paper_range(trl, rule, "dapo"), rule)
-
-
-@pytest.mark.parametrize(("rule", "name"), [("grpo", "vanilla"), ("gspo", "gspo")])
-def test_verl_s_losses_conform(verl: Callable[..., Result], rule: str, name: str) -> None:
-    assert_conforms(in_paper_range(verl, rule, name, "seq-mean-token-mean"), rule)
-    if rule == "grpo":
-        with pytest.raises(AssertionError, match="token aggregation"):
-            assert_conforms(in_paper_range(verl, rule, name, "token-mean"), rule)
+@pytest.mark.parametrize(
+    ("peer", "rule", "options", "departure"),
+    [
+        ("trl", "grpo", ("grpo",), None),
+        ("trl", "gspo", ("grpo",), None),
+        ("trl", "gspo", ("dapo",), "token aggregation"),
+        ("verl", "grpo", ("vanilla", "seq-mean-token-mean"), None),
+        ("verl", "gspo", ("gspo", "seq-mean-token-mean"), None),
+        ("verl", "grpo", ("vanilla", "token-mean"), "token aggregation"),
+    ],
+)
+def test_losses_of_peers_conform_or_depart(
+    request: pytest.FixtureRequest,
+    peer: str,
+    rule: str,
+    options: tuple[str, ...],
+    departure: str | None,
+) -> None:
+    loss = in_paper_range(request.getfixturevalue(peer), rule, *options)
+    if departure is None:
+        assert_conforms(loss, rule)
+    else:
+        with pytest.raises(AssertionError, match=departure):
+            assert_conforms(loss, rule)
 
 
 @pytest.mark.parametrize("case", ["near", "far"])
