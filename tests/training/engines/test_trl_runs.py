@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import lab_error
-from lottery import MakeRun
+from calling import gspo_lab, lab_error
+from lottery import MakeRun, write_study
 from waiting import until
 
 from gspo_lab.common.atomic_files import write_json
@@ -177,6 +177,33 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
         assert update["engine_metrics"]["clip_ratio/region_mean"] == pytest.approx(
             update["clip_any_responses"], abs=1e-6
         )
+
+
+def test_two_ranks_and_native_are_matched_and_have_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process each samples half of the batch: the tokens are native's, and the last bits of their
+    log-probs are not.
+    """
+    study = write_study(tmp_path)
+    text = study.read_text().partition("[arm.")[0].replace("steps = 2", "steps = 1")
+    study.write_text(
+        f"""compares_engines = true
+{text.replace("seeds = [0]", "seeds = [0, 1, 2]")}
+[arm.native]
+objective = "gspo"
+[arm.ranks]
+objective = "gspo"
+engine = {{ name = "trl", options = {{ processes = 2 }} }}
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    said = gspo_lab("run", study, "--jobs", "1")
+    assert said.code == 0, said
+    certified = gspo_lab("certify", "study")
+    assert (certified.code, certified.out.partition(" (")[0]) == (0, "study: matched"), certified
+    answer = gspo_lab("report", "study", "--json").json["studies"]["study"]["answer"]
+    assert answer["comparisons"]["ranks"]["word"] != "no verdict", answer
 
 
 @pytest.mark.parametrize("rank", [0, 1])
