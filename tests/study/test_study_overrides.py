@@ -39,9 +39,12 @@ def other(key: str, annotation: Any, now: Any) -> str:
     if list in origins:
         return '["stop", "here"]'
     if str in kinds:
-        return {"objective.policy_loss": '"cispo"', "objective.preset": '"gspo"'}.get(
-            key, '"another"'
-        )
+        values = {
+            "objective.policy_loss": '"cispo"',
+            "objective.preset": '"gspo"',
+            "upcycle.layers": '"1-2"',
+        }
+        return values.get(key, '"another"')
     if int in kinds:
         return str(2 * (now or 2))
     return "3.0" if now is None else str(0.5 * now or 0.25)
