@@ -491,9 +491,9 @@ def test_numbers_are_pooled_in_one_room() -> None:
     assert [path for path, count in pooled.items() if count] == []
 
 
-NODES = {"gspo_lab": 434_000, "tests": 362_100}
+NODES = {"gspo_lab": 431_800, "tests": 360_500}
 """The most syntax nodes that each folder may have. A bound may only fall."""
-NODES_A_LINE = {"gspo_lab": 6.45, "tests": 6.88}
+NODES_A_LINE = {"gspo_lab": 6.40, "tests": 6.84}
 IDIOMS = {"gspo_lab": 33, "tests": 370}
 """Statements that say several things at once. A bound may only fall."""
 ENTRIES = 12
