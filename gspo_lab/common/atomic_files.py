@@ -148,7 +148,7 @@ BROKEN_SEAL = "it is not what its digest was taken of"
 
 
 def broken_seal(content: JsonObject) -> bool:
-    """Whether a sealed object has changed; files of earlier versions have no seal."""
+    """Whether a sealed object has changed; an object without a seal has not."""
     marks = (SEALED in content, SEAL in content)
     return any(marks) and (not all(marks) or content[SEAL] != _digest(content))
 

@@ -11,8 +11,7 @@ MINUS = "\u2212"
 def decimals(width: float | None) -> int:
     """How many decimals leave two digits of an interval's width; three where there is no interval.
 
-    A width of 1 to 10 has two, as narrower ones have at least: a score's estimate is not rounded to
-    0 beside it.
+    Below a width of 10 there are two at least, so that a score's estimate is not rounded to 0.
     """
     return (
         3
@@ -35,9 +34,9 @@ def signed(value: float, width: float | None = None) -> str:
 
 
 def between(low: float, high: float, margin: float | None) -> str:
-    """An interval of differences, and the margin if it has one.
+    """An interval of differences: "+0.041 to +0.110".
 
-    No end rounds to a 0 or a margin that it excludes.
+    No end is rounded to 0 or to the margin unless it is that.
     """
     return " to ".join(_end(value, decimals(high - low), margin or 0.0) for value in (low, high))
 
@@ -62,12 +61,12 @@ def difference(
 
 
 def percent(share: float) -> str:
-    """Whole per cent."""
+    """A share in whole per cent."""
     return f"{100 * share:.0f} %"
 
 
 def tenth_percent(share: float) -> str:
-    """Per cent with one decimal, halves up: the one form of an error rate on pages and in docs."""
+    """A share in per cent with one decimal, halves up, as pages and docs have all error rates."""
     return f"{math.floor(1000 * share + 0.5) / 10:.1f} %"
 
 
@@ -99,7 +98,7 @@ def setting_name(key: str) -> str:
 
 
 def capital(text: str) -> str:
-    """The same as the start of a sentence."""
+    """The text with a capital, to start a sentence."""
     return text[:1].upper() + text[1:]
 
 

@@ -47,7 +47,7 @@ def _relative(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
 
 
 def _resolved(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
-    """The content with absolute paths under `keys`; earlier versions wrote them so."""
+    """The content with absolute paths under `keys`."""
     return content | {
         key: str((folder / content[key]).resolve()) for key in keys if content.get(key)
     }

@@ -202,8 +202,8 @@ class Study:
     def verdicts(self) -> DataFrame:
         """A row per verdict on the declared question; empty where no score can decide.
 
-        arm; baseline; question (score, stability, contrast); word (a code); direction (1 for the
-        arm, -1 against it, else 0); label (the verdict with its subject); n (pairs of seeds);
+        arm; baseline; question (score, stability, contrast); word (the verdict); direction (1 for
+        the arm, -1 against it, else 0); label (the verdict with its subject); n (pairs of seeds);
         estimate (arm - baseline: of final scores, or how much smaller the drop from best is,
         relative to the gain); low, high (its 1 - alpha interval); p (two-sided); margin
         (differences within +- it are equivalent); detectable (smallest true difference that n seeds

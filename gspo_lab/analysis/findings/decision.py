@@ -105,7 +105,7 @@ def _ungraded_answers_decide(counts: str, left_out: Comparison, wrong: Compariso
 
 @dataclass(frozen=True)
 class Decision:
-    """A study's verdicts so far, as codes and data.
+    """A study's verdicts so far.
 
     `seeds` are those declared before the first step, up to the look that resolved every arm.
     `verdicts` has each arm but the baseline, judged on the final scores in `ended`; `missing` names

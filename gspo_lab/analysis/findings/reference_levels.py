@@ -65,7 +65,7 @@ class ReferenceLevels:
     subject: ScoreLevels
     at_best: PairedT
     direction: int
-    """That of the verdict on final scores: 1 in favour of the subject, -1 against it, else 0."""
+    """Of the verdict on final scores: 1 in favour of the subject, -1 against it, else 0."""
 
     @property
     def both_lose(self) -> bool:
@@ -114,7 +114,7 @@ def score_levels(source: Source) -> dict[str, ScoreLevels]:
 
 @once
 def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
-    """Per verdict on final scores, and for the contrast, by its subject, the levels of its sides.
+    """By the subject of each verdict on final scores, a contrast's too, the levels of both sides.
 
     They are of the seeds on which every arm of the comparison has a final score.
     """

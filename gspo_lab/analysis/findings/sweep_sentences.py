@@ -14,7 +14,7 @@ from gspo_lab.common.text import level
 
 
 def decided_sentences(decided: Decision) -> list[str]:
-    """One per verdict; where no score can decide, what stands in their place."""
+    """A sentence per verdict; without verdicts why there are none, or what a sweep found."""
     if decided.verdicts:
         return [sentence(verdict) for verdict in decided.verdicts.values()]
     if decided.reason:
@@ -23,7 +23,7 @@ def decided_sentences(decided: Decision) -> list[str]:
 
 
 def swept(decided: Decision) -> list[str]:
-    """A line per arm and per ratio, or per law; where runs are not matched, that instead."""
+    """A line per arm and per ratio, or per law; of runs that are not matched one that says so."""
     matched = decided.matched.on(decided.seeds)
     if not matched.ok:
         return [f"No verdict: {matched.headline}"]

@@ -1,9 +1,8 @@
 """The rules that make one number of a record from the tensors of a whole mini-batch. A rule stands
 at its field in `UpdateRecord`; `objectives.recorder.Recorder` applies it for every engine.
 
-A rule is called with the names of numpy arrays: a loss's own by the field that they are made for;
-the others (`tokens`, `active`, `log_ratio`, ...) as `Recorder` has them. Only methods of arrays are
-used.
+A rule names the numpy arrays that it reads: a loss's metrics by the fields that they are for, the
+others (`tokens`, `active`, `log_ratio`, ...) as `Recorder` does. Only methods of arrays are used.
 """
 
 import math
@@ -38,18 +37,18 @@ class Reduction:
 
 
 def reduction(function: Callable[..., Any]) -> Callable[..., Reduction]:
-    """Have a function of arrays take their names, and be a rule."""
+    """Make a function of arrays one that takes their names and returns the rule."""
     return lambda *arrays: Reduction(function, arrays)
 
 
 def rounded(values: list[float]) -> list[OptionalFloat]:
-    """Seven significant digits, float32's own, and half the bytes; None for what is not finite."""
+    """Seven significant digits, as float32 has, in half the bytes; None for what is not finite."""
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
 
 
 @reduction
 def known(number: Any) -> Any:
-    """A number that is the mini-batch's already."""
+    """A number of the whole mini-batch, as it is."""
     return number
 
 
@@ -61,7 +60,7 @@ def count(flags: Array) -> int:
 
 @reduction
 def share(flags_BT: Array, over_BT: Array, within_BT: Array = True) -> OptionalFloat:
-    """How many tokens (of those in `within`) have the flag, divided by how many `over` marks."""
+    """How many tokens of `within` have the flag, divided by how many `over` marks; None: none."""
     total = int(over_BT.sum())
     return int((flags_BT & within_BT).sum()) / total if total else None
 

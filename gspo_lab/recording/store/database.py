@@ -285,7 +285,7 @@ def _create(database: "Database", table: TableSpec) -> str:
     """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in
     their key's order.
 
-    A meaning is a comment above its column, where ALTER TABLE leaves it alone.
+    A meaning is a comment above its column.
     """
     sql = database.create_table_sql(
         table.name,

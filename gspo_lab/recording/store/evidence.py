@@ -230,7 +230,7 @@ def evidence_of_study(home: Path) -> Iterator[Evidence]:
 
 @contextmanager
 def evidence_of_database(path: Path) -> Iterator[Evidence]:
-    """A lab.db of any version. LabError where it is none."""
+    """A lab.db, read from a copy. LabError where it is none, or of another version."""
     with TemporaryDirectory(prefix="gspo-lab-") as place:
         copy = Path(place, DATABASE)
         try:

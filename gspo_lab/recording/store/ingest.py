@@ -12,8 +12,8 @@
 
 Each run is one transaction that holds its new rows *and* how far its files were read, so a kill at
 any moment loses nothing and repeats nothing. Files whose size and time of change (the inode's) are
-known are not opened; a journal that has grown is read on from where it was left if its chain of
-digests there is the one that was read.
+known are not opened. A journal that has grown is read from where the last ingest stopped, if the
+digest of the line there is the same; else it is read anew.
 """
 
 import sqlite3
@@ -53,8 +53,8 @@ TABLES_OF_JSON = {
     EVALUATION: (EVALUATIONS, "no evaluation", COPY),
     SUBJECT: (SUBJECT_ROWS, "no subject", COPY),
 }
-"""By the name of a JSON file the table of its row, what it is if it does not fit, and what to do
-then.
+"""By the name of a JSON file: the table of its row, what to call a file that does not fit, and the
+remedy.
 """
 
 LOGS = ("-wal", "-shm")
@@ -63,15 +63,15 @@ LOGS = ("-wal", "-shm")
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one ingest did: run and subject folders seen, the ids of those with news, records read
-    from journals.
+    """What one ingest did: how many folders of runs and subjects it saw, the ids of those that
+    changed, and how many records it read.
     """
 
     runs: int
     changed: tuple[str, ...]
     records: int
     damaged: tuple[str, ...] = ()
-    """A line for people about each journal with lines that cannot be read, new or old."""
+    """A message about each journal with unreadable lines, those of earlier ingests included."""
     replaced: Path | None = None
     """Where `rebuild` keeps the damaged database that it has replaced."""
 
@@ -80,16 +80,16 @@ def ingest(runs: Path, *, patience_seconds: OptionalFloat = None) -> IngestRepor
     """Bring `runs/lab.db` up to date with every run folder. Cheap when nothing is new; safe to call
     at any time.
 
-    Raises LabError if the database cannot be written or, after all that can be read has been, if a
-    file cannot be. InUse if another process writes the database longer than the patience; None
-    waits for it.
+    Raises LabError if the database cannot be written, or a file cannot be read; then all other
+    files have been. Raises InUse if another process writes the database for longer than
+    `patience_seconds`; None waits for it.
     """
     with _alone(runs, patience_seconds), writing(database_of(runs)) as connection:
         return _take_in(connection, runs)
 
 
 def ingest_apart(runs: Path, database: Path) -> IngestReport:
-    """Take run folders into a database elsewhere, which is the caller's alone; nothing is written
+    """Read run folders into a database elsewhere that only the caller uses; nothing is written
     under `runs`.
     """
     with writing(database) as connection:
@@ -97,11 +97,9 @@ def ingest_apart(runs: Path, database: Path) -> IngestReport:
 
 
 def rebuild(runs: Path) -> IngestReport:
-    """Make the database again from the run folders, beside the old one, then put it in its place at
-    once.
+    """Make the database again from the run folders, and replace the old one in one step.
 
-    A database of another program is refused; one that is damaged is kept
-    beside the new one.
+    A database of another program is refused; one that is damaged is kept beside the new one.
     """
     target = database_of(runs)
     fresh = target.with_name(f".{target.name}.new")
@@ -263,8 +261,7 @@ def take_files(
     file_rows: dict[str, FileRow],
     state: str | None,
 ) -> int | None:
-    """Read what is new of a run or a subject: the number of its new records, or None if nothing is
-    new.
+    """Read what is new of a run or a subject. Returns how many records are new; None if nothing is.
 
     `state` is the run's state in the database.
     """
@@ -385,8 +382,7 @@ def _follow(
     head = None if present is None else run_files.first_line(path)
     offset = 0
     if former is not None:
-        # Read a damaged journal anew whenever it changes, since it may be repaired, and one that
-        # changed in place.
+        # Read anew a journal that was damaged, since it may be repaired, or whose old part changed.
         undamaged = (
             connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
         )

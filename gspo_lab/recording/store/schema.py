@@ -2,9 +2,9 @@
 views that scores are read from.
 
 A record's field is a column of its table under the same name. A new field therefore needs nothing
-here: `database` adds the column to databases that lack it. Meanings travel into the file as SQL
-comments and as the table `metrics`, so that somebody who opens it with `sqlite3` or datasette finds
-every column explained.
+here; databases without it are refused and made again. Meanings travel into the file as SQL comments
+and as the table `metrics`, so that somebody who opens it with `sqlite3` or datasette finds every
+column explained.
 """
 
 import tomllib

@@ -1,5 +1,5 @@
-"""What each run left of its course, for certificates and comparisons: its starts, its prompts, its
-first updates, what it was asked. Every function reads from one `Evidence`."""
+"""Traces of runs for certificates and comparisons: starts, prompts, first updates, questions of
+benchmarks. Every function reads from one `Evidence`."""
 
 import hashlib
 import json
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def read_starts(evidence: "Evidence", study: str) -> "DataFrame":
-    """run_id, arm, seed, step, run, declaration and facts (JSON text) of each worker of a run, in
-    order.
+    """A row for each start of a worker, in order: run_id, arm, seed, step, run, declaration, facts
+    (JSON text).
     """
     query = (
         "SELECT run_id, arm, seed, step, run, declaration, facts FROM chosen JOIN statuses USING"
@@ -27,8 +27,8 @@ def read_starts(evidence: "Evidence", study: str) -> "DataFrame":
 
 
 def read_seals(evidence: "Evidence", study: str) -> dict[str, dict[str, str]]:
-    """Per run id that has sealed its answers, at its end, the digest of each evaluation's, by
-    `bench@step`.
+    """By finished run, then by `bench@step`, the digest of an evaluation's answers that the run's
+    last record holds.
     """
     query = (
         f"{CHOSEN} SELECT run_id, answers FROM chosen JOIN statuses USING (run_id) "
@@ -38,15 +38,15 @@ def read_seals(evidence: "Evidence", study: str) -> dict[str, dict[str, str]]:
 
 
 def read_subjects(evidence: "Evidence") -> "DataFrame":
-    """run_id, kind, name and content (JSON text) of every model and server that was asked without a
-    run.
+    """run_id, kind, name and content (JSON text) of every model and server that was evaluated
+    without a run.
     """
     return evidence.table("SELECT run_id, kind, name, content FROM subjects ORDER BY run_id")
 
 
 def read_later_evaluations(evidence: "Evidence", runs: Sequence[str] | None = None) -> "DataFrame":
-    """run_id, evaluation, bench, content (evaluation.json) of later evaluations of runs and
-    subjects, or of all.
+    """run_id, evaluation, bench and content (evaluation.json) of each later evaluation; `runs`
+    keeps to some runs or subjects.
     """
     where = "" if runs is None else f"WHERE run_id IN ({', '.join('?' * len(runs))}) "
     query = (
@@ -95,9 +95,10 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
 def read_first_minibatches(
     evidence: "Evidence", run: str, metrics: Sequence[str]
 ) -> tuple[bool, tuple[int, dict[str, float]] | None, list[int]]:
-    """Of a run's updates with minibatch 0: whether any metric of any is not 0, the first step at
-    which one is not where the first metric is recorded, with its values, and how many have the
-    first, the first two, and so on.
+    """Of a run's updates with minibatch 0: whether any metric is ever not 0; where it first is, and
+    how many updates record the first metric, the first two, and so on.
+
+    Where: the first such step that records the first metric, with its recorded values, or None.
     """
     names = [f'"{name}"' for name in evidence.columns("updates", metrics, numbers=True)]
     odd = " OR ".join(f"{name} <> 0" for name in names)
@@ -122,9 +123,7 @@ def read_first_minibatches(
 
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:
-    """The ids of runs that have the same gradient norm on a step's first mini-batch, per step and
-    norm.
-    """
+    """Groups of run ids whose gradient norms are equal on the first mini-batch of one step."""
     evidence.columns("updates", ["grad_norm"])
     query = (
         f"{CHOSEN} SELECT GROUP_CONCAT(run_id, '\n') FROM chosen JOIN updates USING (run_id) "

@@ -40,7 +40,7 @@ class ExecutionRow:
 
     @property
     def difference(self) -> str:
-        """Its numbers, where it has any."""
+        """The difference with its interval, as text."""
         return NONE if self.drawing is None else self.drawing.text
 
 
@@ -62,7 +62,7 @@ class ReplicationsView(View):
     together: dict[str, JsonObject | None]
     """By arm the combined estimate, and the p of the executions' agreement."""
     words: list[JsonObject]
-    """By verdict of an execution what a later one made of it."""
+    """Each verdict of an execution, with what a later one made of it."""
     forests: PageOnly[list[Forest]]
     """The arm that the study is about first."""
     fates: PageOnly[list[str]]
@@ -104,7 +104,7 @@ def _together(executions: Executions, arm: str) -> JsonObject | None:
 
 
 def _forest(executions: Executions, arm: str) -> Forest:
-    """The rows of one arm on a scale of their own."""
+    """One arm's executions, drawn on one scale."""
     verdicts = [execution.of(arm) for execution in executions.executions]
     tests = [verdict.paired for verdict in verdicts if verdict is not None]
     margins = [verdict.margin for verdict in verdicts if verdict is not None]
@@ -227,7 +227,7 @@ def _in_order(executions: Executions) -> list[VerdictReplication]:
 
 
 def _carried(executions: Executions) -> Iterator[str]:
-    """What so many executions can show, and on which arms they agree."""
+    """On which arms the executions agree, and what so many of them can show."""
     arms = _arms(executions)
     tests = {arm: executions.welch_p(arm) for arm in arms}
     for agree, text in ((True, "agree within"), (False, "differ by more than")):

@@ -119,7 +119,7 @@ def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:
 def _write_declaration(declared: Declaration, home: Path) -> Declaration:
     """Write study.json.
 
-    If runs began under an earlier version, keep it inside: their journals hold its digest.
+    If runs began under an earlier declaration, keep that inside: their journals hold its digest.
     """
     stored = read_json(home / STUDY)
     if (

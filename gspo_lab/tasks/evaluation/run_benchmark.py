@@ -1,6 +1,6 @@
 """Sample and grade one benchmark: held-out problems in, complete graded answers out.
 
-Scores are computed from these.
+Scores are computed from these answers.
 """
 
 import itertools
@@ -43,7 +43,7 @@ class Question:
 class ModelAnswer:
     """An answer. `tokens` None: not counted. `unasked`: why the model did not see the question.
 
-    `answered_by`: the model that the server names, if it is another one.
+    `answered_by`: the model that the server names, if it is not the one asked for.
     """
 
     text: str
@@ -75,9 +75,9 @@ def evaluate(
     step: int,
     steps: int,
 ) -> list[AnswerRecord]:
-    """Sample and grade answers after `step` of a run's `steps`:
+    """Sample and grade answers after `step` of a run's `steps`.
 
-    `bench.samples_at` for each of `bench.problems`.
+    Each of the first `bench.problems` problems has `bench.samples_at` answers.
     """
     sampling = Sampling(
         bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop
@@ -100,7 +100,7 @@ def answers(
     context: int | None = None,
     at_a_time: int = POSITIONS_AT_A_TIME,
 ) -> Iterator[list[tuple[Question, ModelAnswer]]]:
-    """The answers of a model in this process in batches, shortest prompts first.
+    """Batches of questions with the answers of a model in this process, the shortest first.
 
     `context`: the model's context in tokens, which bounds prompt and answer. If a prompt leaves no
     room, the answer is empty and truncated, and counts as incorrect.
@@ -139,13 +139,14 @@ def answers(
 def _parts(
     pending: Sequence[Question], positions: Mapping[str, int], at_a_time: int
 ) -> Iterator[list[Question]]:
-    """Batches of similar lengths, for little padding; `positions`: tokens of prompt and answer per
-    problem.
+    """Batches of questions of similar length, for little padding.
+
+    `positions`: by problem the tokens of its prompt and its answer's limit.
     """
     part: list[Question] = []
     for question in sorted(
         pending, key=lambda question: positions[question.problem.id]
-    ):  # the last one is the longest
+    ):  # so the last question of a batch is its longest
         full = (len(part) + 1) * positions[question.problem.id] > at_a_time
         if part and (full or len(part) == ANSWERS_AT_A_TIME):
             yield part
@@ -156,10 +157,7 @@ def _parts(
 
 
 def answer_token_limit(prompt_tokens: int, max_tokens: int, context: int | None) -> int:
-    """The token limit of an answer:
-
-    `max_tokens`, or less if the prompt leaves less of the context.
-    """
+    """An answer's token limit: `max_tokens`, or less if the prompt leaves less of the context."""
     return max_tokens if context is None else max(0, min(max_tokens, context - prompt_tokens))
 
 

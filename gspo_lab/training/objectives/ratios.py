@@ -1,9 +1,9 @@
 """The ratio rules: which log-ratio a token carries. GRPO and GSPO differ in one line of this table,
 and nowhere else.
 
-Shapes: B responses, T response tokens (padded), 1 a kept dimension. `Array` is a torch tensor, with
-its gradient, or a numpy array: the functions use what both can do, so that the loss and what is
-measured of it mean the same ratio.
+Shapes: B responses, T response tokens (padded), 1 a kept dimension. l_t is log pi(y_t) - log
+pi_old(y_t). `Array` is a torch tensor, with its gradient, or a numpy array: loss and records use
+the same functions, and so the same ratio.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,18 +22,19 @@ class Ratio:
     """How an `importance_sampling_level` makes a token's ratio from l_t."""
 
     rule: str
-    """What its columns are called (`records.RULES`).
+    """The rule's name in the columns of records (`records.RULES`).
 
-    Levels of one rule differ in their gradient alone.
+    Levels of one rule differ only in their gradient.
     """
     log_ratio: Callable[[Array, Array], Array]
     """log r, broadcastable to [B, T], from l_t (0 off the mask) and the loss mask."""
     moves: Callable[[Mapping[str, Any], int], list[float]]
-    """The values of log r that one response, by its index in a `response_detail`, is clipped by."""
-    band: tuple[float, float]
-    """The clip range as published: the yardstick of a study without an arm that follows the
-    rule.
+    """The log r by which one response is clipped: a value per token, or one.
+
+    Arguments: a `response_detail` and the response's index in it.
     """
+    band: tuple[float, float]
+    """The published clip range: the reference range where no arm of a study follows the rule."""
 
 
 def token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
@@ -44,20 +45,20 @@ def token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
 def sequence_mean(x_BT: Array, mask_BT: Array) -> Array:
     """[B, 1], the mean of `x_BT` over each response's tokens; `x_BT` must be 0 off the mask.
 
-    Of l_t: eq. 7.
+    Of l_t it is the logarithm of 2507.18071 eq. 7.
     """
     length_B1 = mask_BT.sum(axis=1, keepdims=True, dtype=x_BT.dtype).clip(min=1)
     return x_BT.sum(axis=1, keepdims=True) / length_B1
 
 
 def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
-    """The sequence's value with the token's gradient: eq. 14."""
+    """The sequence's value with the token's gradient: 2507.18071 eq. 14."""
     return sequence_mean(l_BT, mask_BT).detach() + (l_BT - l_BT.detach())
 
 
 def binds(ratio: Array, adv: Array, mask: Array, below: Array, above: Array) -> tuple[Array, Array]:
-    """(low, high): where the clip takes the gradient, below the range with A < 0, above it with A >
-    0. The range reaches from 1 - `below` to 1 + `above`, which may be by token."""
+    """Two masks: the tokens below the range with A < 0, and those above it with A > 0. The clip
+    takes their gradient. The range is 1 - `below` to 1 + `above`; both may differ by token."""
     return mask & (adv < 0) & (ratio < 1 - below), mask & (adv > 0) & (ratio > 1 + above)
 
 
@@ -82,17 +83,16 @@ RATIOS: dict[Level, Ratio] = {
 }
 
 RULES: dict[str, Ratio] = {}
-"""Each rule by its name, as the first level that follows it makes it: whose clipping is counted on
-every mini-batch.
+"""By each rule's name the first level that follows it. What it would clip is counted on every
+mini-batch.
 """
 for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)
 
 
 def single(x: "Tensor") -> "Tensor":
-    """A tensor in single precision at least, with its gradient: GSPO's range is far below what
-    half precision can tell from 1. Numbers of other kinds, whole ones among them, become it too.
-    TypeError for complex numbers.
+    """The tensor in single precision or better, with its gradient; whole numbers are converted too.
+    Half precision cannot tell the ends of GSPO's range from 1. TypeError for complex numbers.
     """
     if x.is_complex():
         raise TypeError(f"a {x.dtype} tensor is no log-prob, reward, value or advantage")
@@ -105,13 +105,13 @@ SINGLE = 4
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A mini-batch, or some rows of one; `responses` and `tokens` count the *whole*, so that the
-    losses of parts add up.
+    """A mini-batch, or some rows of one. `responses` and `tokens` count the whole mini-batch, so
+    that the losses of parts add up.
 
-    `mask_BT` is the loss mask: the tokens that the policy chose. Off it `adv_BT` (may differ by
-    token), `old_logp_BT`, `ref_logp_BT` (the starting model's, with a KL term) and
-    `sampler_logp_BT` (with a correction) are 0. `selected_BT`: tokens that a loss has selected in
-    the whole."""
+    `mask_BT` is the loss mask: the tokens that the policy chose. Off it advantages and log-probs
+    are 0. Advantages may differ by token. `ref_logp_BT` is the starting model's (with a KL term),
+    `sampler_logp_BT` the sampler's (with a correction). `selected_BT`: tokens that a loss has
+    selected in the whole mini-batch."""
 
     mask_BT: "Tensor"
     adv_BT: "Tensor"

@@ -1,4 +1,4 @@
-"""One start of a program for a run: a folder of its own below the run's, and what lies in it.
+"""One start of an external program for a run: its folder below the run's, and what lies in it.
 
     NAME/                       the engine's name
       model/                    the model that the program starts from, where the lab makes it
@@ -35,14 +35,14 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 WORKER = "GSPO_LAB_WORKER"
-"""The environment variable that names the worker: it may be gone before this program has read its
-own imports.
+"""The environment variable with the worker's process id: the worker may end while this program
+still imports.
 """
 
 
 def end_with_parent() -> None:
-    """Have this process told to end when its parent does; whatever it has started must follow it by
-    itself.
+    """Have SIGTERM sent to this process when its parent ends. Processes that it has started must
+    see to their own end.
     """
     parent = int(os.environ.get(WORKER, os.getppid()))
     if sys.platform == "linux":
@@ -53,8 +53,8 @@ def end_with_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem and how it is asked: by a benchmark, or as the `place`-th of a training step
-    (`bench` is "").
+    """A problem and how it is asked. `place` is its index in the benchmark, or in the training step
+    if `bench` is "".
     """
 
     problem: Problem
@@ -68,13 +68,13 @@ class Prompt:
     stop: tuple[str, ...]
 
     def to_json(self) -> JsonObject:
-        """What `of` reads back."""
+        """Plain data, which `of` reads back."""
         problem = {name: getattr(self.problem, name) for name in ("id", "prompt", "reference")}
         return asdict(self) | {"problem": problem, "stop": list(self.stop)}
 
     @staticmethod
     def of(data: JsonMapping) -> "Prompt":
-        """What `to_json` made of it, as the program hands it back."""
+        """The prompt of what `to_json` made, as the program hands it back."""
         fields = {name: data[name] for name in Prompt.__dataclass_fields__}
         return Prompt(
             **{**fields, "problem": Problem(**data["problem"]), "stop": tuple(data["stop"] or ())}
@@ -124,7 +124,7 @@ def every_bench_prompt(run: Run, tasks: Mapping[str, Task]) -> Iterator[Prompt]:
 
 
 def task_of(run: Run, table: TaskTable) -> Task:
-    """A task of the run's."""
+    """Build one of the run's tasks."""
     return build_task(table.name, options_for(table, run.model), Path(run.base))
 
 
@@ -139,12 +139,12 @@ FOLDER = "GSPO_LAB_ATTEMPT"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the program's processes read of the lab."""
+    """What the lab tells the program's processes."""
 
     path: Path
     run: Run
     first_step: int
-    """The steps that were complete when it began."""
+    """How many steps were complete when it began."""
     eos_ids: tuple[int, ...]
 
     @property
@@ -153,7 +153,7 @@ class Attempt:
         return self.path.parent
 
     def write(self) -> None:
-        """Into its folder."""
+        """Write attempt.json into its folder."""
         write_json(
             self.path / ATTEMPT,
             {
@@ -165,7 +165,7 @@ class Attempt:
 
     @staticmethod
     def read(path: Path) -> "Attempt":
-        """What was written into a folder."""
+        """The attempt of a folder."""
         data = read_json(path / ATTEMPT)
         assert data is not None, f"{path / ATTEMPT} is missing"
         return Attempt(path, Run.from_json(data["run"]), data["first_step"], tuple(data["eos_ids"]))
@@ -187,16 +187,16 @@ class PreparedAttempt:
     """A folder or a Hub id."""
     training: Sequence[Prompt]
     benches: Sequence[Prompt]
-    """Those that the program asks."""
+    """The benchmark prompts that the program asks."""
     prompt_tokens: int
-    """Of the longest prompt."""
+    """Tokens of the longest prompt."""
     response_tokens: int
-    """The longest limit."""
+    """The largest token limit of a response."""
     task: Task
     bench_tasks: Mapping[str, Task]
     facts: JsonObject
 
 
 def for_plugin(attempt: Path) -> dict[str, str]:
-    """By what the program's processes find the attempt and this package."""
+    """Environment variables by which the program's processes find the attempt and this package."""
     return {FOLDER: str(attempt), "PYTHONPATH": str(attempt / LIB)}
