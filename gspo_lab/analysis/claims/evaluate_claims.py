@@ -247,7 +247,7 @@ def _reasons_beside(result: Result) -> list[Reason]:
         counts = [f"{arm} {count} of {judged}" for arm, (count, judged) in result.unstable.items()]
         text = (
             f"unstable runs: {', '.join(counts)}; where runs are unstable, a claim's error rate is"
-            " above alpha (gspo-lab calibrate)"
+            " above alpha (gspo-lab certify --rule)"
         )
         reasons.append(Reason("unstable-runs", text))
     return reasons
