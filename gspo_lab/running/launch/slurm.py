@@ -275,7 +275,7 @@ def _squeue() -> dict[str, KeeperStatus]:
     if answer.returncode:
         raise OSError(f"squeue: {_last(answer.stderr)}")
     jobs = {}
-    for line in answer.stdout.rstrip("\n").split("\n"):
+    for line in filter(None, answer.stdout.split("\n")):
         # A reason is free text; no other field holds a bar.
         head, _, partition = line.rpartition("|")
         job, state, node, reason = head.split("|", 3)

@@ -31,6 +31,8 @@ def test_a_reason_is_free_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "Slurm, partition debug (job 7, (waits | for [U+001B]]0;OWNED[U+0007] [U+2028] an admin))"
     )
     assert running.place == "n1 (job 8)"
+    (tmp_path / "squeue").write_text("#!/bin/sh\n")
+    assert _squeue() == {}, "nobody has a job"
 
 
 @pytest.mark.parametrize(
