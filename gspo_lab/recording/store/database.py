@@ -43,10 +43,13 @@ DAMAGED = "is damaged; the journals are not: gspo-lab records rebuild"
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection in autocommit mode to a database, which is made if there is none.
 
-    A new one gets its name once it has its tables, so that no reader finds it without them.
+    A new one gets its name once it has its tables, so that no reader finds it without them. The log
+    of a deleted one goes first: it would be replayed into the new one.
     """
     _need_strict()
     if not path.exists():
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
         with explained(path), atomic_file(path) as draft, closing(_connected(draft)) as connection:
             _create_if_empty(connection)
     with (

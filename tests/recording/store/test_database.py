@@ -39,6 +39,18 @@ def test_a_new_database_has_its_tables_before_it_has_its_name(
     assert not list(lab.runs.glob("*.partial*"))
 
 
+def test_the_log_of_a_deleted_database_is_not_replayed(filled: Lab) -> None:
+    """A killed writer leaves one beside it."""
+    with database.writing(filled.db) as connection:
+        connection.execute("UPDATE studies SET question = 'of the deleted one'")
+        log = filled.db.with_name(f"{filled.db.name}-wal")
+        content = log.read_bytes()
+    filled.db.unlink()
+    log.write_bytes(content)
+    with database.writing(filled.db) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM studies").fetchone() == (0,)
+
+
 @pytest.mark.parametrize("kind", sorted(RECORDS))
 def test_the_fields_of_a_record_are_the_columns_of_its_table(filled: Lab, kind: str) -> None:
     record = RECORDS[kind]
