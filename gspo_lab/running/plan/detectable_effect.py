@@ -388,7 +388,8 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     benches = [
         table.model_copy(update={"every": 1}) for table in settings.bench if table.name == decisive
     ]
-    return settings.model, settings.task, settings.steps, settings.warm_start, benches
+    start = (settings.model, settings.upcycle, settings.warm_start)
+    return *start, settings.task, settings.steps, benches
 
 
 def _pairs(

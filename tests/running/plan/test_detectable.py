@@ -176,6 +176,14 @@ def test_the_sd_is_that_of_runs_of_the_same_steps_start_and_benchmark(tmp_path: 
     }
 
 
+def test_another_mixture_of_one_dense_model_is_another_start(tmp_path: Path) -> None:
+    mixture = TWO_ARMS.replace("tiny-qwen3", "upcycled:tiny-qwen3")
+    mixture = mixture.replace("[[bench]]", "[upcycle]\nexperts = 4\n[[bench]]")
+    runs = make_lab(tmp_path, mixture, change=scored(8, 8, 10, 12)).parent
+    assert planned(tmp_path, runs, mixture).sd == pytest.approx(0.1)
+    assert planned(tmp_path, runs, mixture.replace("experts = 4", "experts = 8")).sd is None
+
+
 def test_scores_of_another_level_tell_nothing_of_the_noise_here(tmp_path: Path) -> None:
     make_lab(tmp_path, change=scored(8, 8, 10, 12))
     other = TWO_ARMS.replace("steps = {steps}", "steps = {steps}\nupdate.learning_rate = 1e-2")
