@@ -23,6 +23,7 @@ from gspo_lab.training.engines import ENGINES
 from gspo_lab.training.engines.base import Capabilities
 from gspo_lab.training.engines.check import check_engine, check_ready
 from gspo_lab.training.objectives.conforming import LossFunction, assert_conforms
+from gspo_lab.training.objectives.ratios import RULES
 
 EVERYWHERE = ("kind", "step", "minibatch", "prompts", "responses", "chain")
 """What every step or update has, whatever the engine says that it records."""
@@ -87,10 +88,12 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
 def _check_losses(engine: str, losses: Mapping[str, LossFunction]) -> None:
     """LabError where a loss that the engine names is not its rule's."""
     for rule, loss in losses.items():
+        if rule not in RULES:
+            raise LabError(f"the engine '{engine}': losses: no rule '{rule}'; name {list(RULES)}")
         try:
             assert_conforms(loss, rule)
         except AssertionError as error:
-            departure, *batches = str(error).splitlines()
+            departure, *batches = (str(error) or f"its loss for {rule} asserts").splitlines()
             raise LabError(f"the engine '{engine}': {departure}", details=tuple(batches)) from error
 
 

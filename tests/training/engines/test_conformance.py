@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from calling import Said, gspo_lab
+from calling import Said, gspo_lab, lab_error
+from torch import Tensor
 
 from gspo_lab.common.registry import names_of
+from gspo_lab.training.engines.conformance import _check_losses
 
 ENGINE = """
 from pathlib import Path
@@ -60,6 +62,16 @@ def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
     losses = "    losses = {'gspo': lambda *tensors: tensors[0].mean()}\n\n    def train"
     process = check("unlike", GOOD.replace("    def train", losses))
     assert "the engine 'unlike.py:Engine': the loss is not gspo's: no departure" in process.err
+
+
+def test_a_loss_that_cannot_be_tested_is_one_line() -> None:
+    def asserts(*tensors: Tensor) -> Tensor:
+        raise AssertionError
+
+    with lab_error("the engine 'own': its loss for gspo asserts$"):
+        _check_losses("own", {"gspo": asserts})
+    with lab_error("the engine 'own': losses: no rule 'dapo'; name "):
+        _check_losses("own", {"dapo": asserts})
 
 
 def test_an_engine_that_never_stops_is_refused(
