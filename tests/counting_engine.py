@@ -14,8 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from laboratory import json_of
-
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
@@ -29,13 +27,13 @@ def reward(run: Run, step: int) -> float:
 
 class CountingEngine:
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        behaviour = json_of(Path(run.base) / "behaviour.json")
+        behaviour = json.loads((Path(run.base) / "behaviour.json").read_text())
         name = f"{run.arm}/s{run.seed}"
         failure = behaviour["fail"].get(name)
         if failure == "lab":
             raise LabError("the counting engine has run out of fingers; buy gloves")
         saved = folder / "checkpoints" / "count.json"
-        first = json_of(saved) if saved.exists() else 0
+        first = json.loads(saved.read_text()) if saved.exists() else 0
         sink.write(
             [
                 RunStatus(

@@ -217,7 +217,7 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.cut_is_wrong
     assert task.prompt_version.endswith("/1")
     assert task.grader.endswith(
-        {"aime24": "/5", "aime25": "/5", "gsm8k": "/3", "math500": "/2", "codeforces": "/2"}.get(
+        {"aime24": "/6", "aime25": "/6", "gsm8k": "/4", "math500": "/3", "codeforces": "/2"}.get(
             name, "/1"
         )
     )

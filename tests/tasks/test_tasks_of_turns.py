@@ -189,11 +189,9 @@ def test_a_reply_compares_and_says_what_is_left(texts: tuple[str, ...], reply: s
     ("texts", "rewards", "correct"),
     cases(__file__, "each_turn_has_its_reward"),
 )
-def test_each_turn_has_its_reward(
-    texts: tuple[str, ...], rewards: tuple[float, ...], correct: bool
-) -> None:
+def test_each_turn_has_its_reward(texts: list[str], rewards: list[float], correct: bool) -> None:
     grade = GUESS.grade_turns(NUMBER, said(*texts))
-    assert (grade.turn_rewards, grade.correct) == (rewards, correct)
+    assert (list(grade.turn_rewards), grade.correct) == (rewards, correct)
     assert grade.reward == pytest.approx(sum(rewards))
 
 

@@ -77,7 +77,7 @@ def test_what_is_exported_and_imported_again_is_the_same(
         "export", "toy", "--format", format, "--output-dir", tmp_path, "--runs", lab.parent
     )
     assert said.code == 0, said.err
-    names = ("--logged-by", "gspo-lab", "--study", "toy", *more)
+    names = ("--logged-by", "gspo-lab", "--study", "toy", "--set", "verdict.last=3", *more)
     said = gspo_lab("import", source, tmp_path / log, *names, "--runs", tmp_path / "runs")
     assert said.code == 0, said.err
     assert "not understood" not in said.out

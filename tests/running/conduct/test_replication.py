@@ -88,7 +88,7 @@ def test_an_unfinished_replication_is_gone_on_with_and_another_counts_on(runs: P
 def test_a_file_is_found_by_its_study_and_held_against_it(tmp_path: Path, runs: Path) -> None:
     file = tmp_path / "studies" / "toy.toml"
     assert replication(str(file), runs).study.path == file
-    file.write_text(TWO_ARMS.format(seeds=3, steps=5, every=4))
+    file.write_text(TWO_ARMS.format(seeds=3, steps=5, every=4) + "[verdict]\nlast = 3\n")
     with pytest.raises(
         LabError,
         match=r"toy\.toml is no longer the study .* differ in steps: gspo-lab replicate toy",
