@@ -47,7 +47,6 @@ UNNAMED = ("_", "Unnamed: ")
 DELIMITERS = (",", ";", "\t", "|")
 DECIMAL_COMMA = re.compile(r"\s*-?[\d.]+,\d+(?:[eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\.(?=\d{3}(?!\d))")
-WITH_THOUSANDS = re.compile(r"\s*-?[1-9]\d{0,2}(?:\.\d{3})+\s*")
 
 Entry = tuple[str, JsonMapping]
 """The position of an entry as text, and the entry."""
@@ -270,12 +269,8 @@ def _with_points(entry: JsonMapping) -> JsonObject:
     }
     if not numbers:
         return dict(entry)
-    whole = {
-        name: THOUSANDS.sub("", value)
-        for name, value in entry.items()
-        if WITH_THOUSANDS.fullmatch(value or "")
-    }
-    return {**entry, **whole, **numbers}
+    whole = {name: THOUSANDS.sub("", value or "") for name, value in entry.items()}
+    return whole | numbers
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:

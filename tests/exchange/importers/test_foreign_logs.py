@@ -381,7 +381,6 @@ def test_a_table_that_cannot_be_read_says_what_helps(
         "arm;seed;step;score / a;0;1;0,25 / a;0;1.000;0,5",
         "sep=; / arm;seed;step;score / a;0;1;0,25 / a;0;1000;0,5",
         "arm\tseed\tstep\tscore / a\t0\t1\t0,25 / a\t0\t1000\t0,5",
-        "arm\tseed\tstep\tscore\tx / a\t0\t1\t0.250\t1,5 / a\t0\t1000\t0.500\t2,5",
         "arm|seed|step|score / a|0|1|.25 / a|0|1000|.5",
         "\ufeffarm, seed, step, score / a , 0, 1, .25 / a, 0, 1000, .5",
         "score,step,seed,arm / .25,1,s0,a / .5,1000,seed 0,a",
