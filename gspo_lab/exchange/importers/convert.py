@@ -168,7 +168,10 @@ class Conversion:
         _, epoch = first_entry(self._buffer.last_values if self._buffer else {}, EPOCHS)
         if planned or not epochs or not epoch:
             return planned
-        return round(self.log.reached * epochs / as_number(epoch))
+        estimate = round(self.log.reached * epochs / as_number(epoch))
+        # A finished epoch may lack its last, smaller batch, and its number is rounded.
+        unsure = max(epochs, estimate / 100)
+        return None if estimate - self.log.reached <= unsure else estimate
 
     def records(self) -> Iterator[Converted]:
         """All records, row by row, then the answers."""
@@ -199,8 +202,13 @@ class Conversion:
 
     @property
     def _done(self) -> int:
-        """How many steps the run has made."""
-        return self.steps if self.names.counts_from == 0 else self.log.reached
+        """How many steps the run has made. Step 0 is one of them where the program counts from 0,
+        or where its first number is not known and the log has one of step 0.
+        """
+        first = self.names.counts_from
+        if first is None and self._buffer is not None:
+            first = min(self._buffer.first_steps.values(), default=None)
+        return self.steps if first == 0 else self.log.reached
 
     def _rows(self, buffer: MetricBuffer) -> Iterator[Converted]:
         first_step = self.names.counts_from or 0

@@ -218,6 +218,19 @@ def test_a_run_planned_in_epochs(tmp_path: Path) -> None:
     assert "stopped at step 10 of 60" in (tmp_path / "runs/x/a/s0/run.json").read_text()
 
 
+@pytest.mark.parametrize("form", ["epochs", "steps"])
+def test_a_finished_run_is_not_told_to_have_stopped(tmp_path: Path, form: str) -> None:
+    """100 steps end at epoch .99, for the last batch was smaller; 0/2 and 1/2 are both of two."""
+    (tmp_path / "c.json").write_text('{"max_steps": -1, "num_train_epochs": 1}')
+    if form == "epochs":
+        rows = [{"step": step, "epoch": 0.0099 * step} for step in range(1, 101)]
+        steps_of_rows(tmp_path, rows, "--config", tmp_path / "c.json")
+    else:
+        log = csv_of(tmp_path / "a.csv", "step,reward", "0/2,.1", "1/2,.2")
+        brought(tmp_path, "csv", log, *ONE)
+    assert records(tmp_path, "status", "state")[-1][1] == "finished"
+
+
 @pytest.mark.parametrize(
     ("done", "planned", "state"),
     [(2, 3, "stopped"), (2, 4, "stopped"), (4, 4, "finished"), (2, -1, "finished")],
