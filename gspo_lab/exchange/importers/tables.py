@@ -47,6 +47,8 @@ UNNAMED = ("_", "Unnamed: ")
 DELIMITERS = (",", ";", "\t", "|")
 DECIMAL_COMMA = re.compile(r"\s*-?[\d.]+,\d+(?:[eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\.(?=\d{3}(?!\d))")
+POINT = re.compile(r"\s*-?(?:0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?:[eE][+-]?\d+)?\s*")
+"""A number whose point cannot part thousands."""
 
 Entry = tuple[str, JsonMapping]
 """The position of an entry as text, and the entry."""
@@ -261,13 +263,16 @@ def _csv(path: Path) -> Iterator[Entry]:
 
 
 def _with_points(entry: JsonMapping) -> JsonObject:
-    """The entry with decimal points in place of commas; beside these a point parts thousands."""
+    """The entry with decimal points in place of commas; beside these a point parts thousands.
+
+    Beside a decimal point a comma parts thousands, and the entry stays as it is.
+    """
     numbers = {
         name: THOUSANDS.sub("", value).replace(",", ".")
         for name, value in entry.items()
         if DECIMAL_COMMA.fullmatch(value or "")
     }
-    if not numbers:
+    if not numbers or any(POINT.fullmatch(value or "") for value in entry.values()):
         return dict(entry)
     whole = {name: THOUSANDS.sub("", value or "") for name, value in entry.items()}
     return whole | numbers
