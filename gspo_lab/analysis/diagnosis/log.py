@@ -154,7 +154,8 @@ def read_log(
         declared, version, records = read_own_run(path)
         public, _ = public_settings(declared)
         rows = _rows(records, MINIBATCHES)
-        return TrainingLog(str(path), OWN_RUN, version, {**public, **stated}, public, rows=rows)
+        name = without_home(str(path))
+        return TrainingLog(name, OWN_RUN, version, {**public, **stated}, public, rows=rows)
     if spec.source == "verl" and spec.logged_by is None:
         # AReaL's hook writes the same form
         names = (_head(path) or {}).get("data", ())

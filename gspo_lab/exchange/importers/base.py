@@ -200,7 +200,8 @@ def step_of(entry: Mapping[str, Any], names: Sequence[str], log: Log) -> tuple[s
     if name == CALLS and {*names[: names.index(CALLS)]} & {*entry, log.step_name}:
         log.rows_by_calls += 1
         return CALLS, None
-    log.step_name = log.step_name or name
+    if name and log.step_name in (None, "", CALLS):
+        log.step_name = name
     return name, value
 
 

@@ -180,9 +180,11 @@ def test_what_is_no_step(tmp_path: Path, form: str) -> None:
     "name", ["train/step", "rollout/step", "train_step", "iteration", "global_step", "Step"]
 )
 def test_the_trainer_s_step_counts_before_calls_of_log(tmp_path: Path, name: str) -> None:
-    """A row that a user logged beside the trainer has no step of it."""
+    """A row that a user logged beside the trainer has no step of it; before the trainer's first row
+    the calls are all that is known.
+    """
     rows = [{"_step": 0, name: 5}, {"_step": 1, name: None}, {"_step": 2}, {"_step": 3, name: 10}]
-    assert steps_of_rows(tmp_path, rows) == [5, 10]
+    assert steps_of_rows(tmp_path, [{"_step": 1}, *rows]) == [1, 5, 10]
     notes = (tmp_path / "runs/x/a/s0/run.json").read_text()
     assert "rows without the trainer's step are left out (W&B's _step counts calls of log): 2" in (
         notes
@@ -396,6 +398,7 @@ def test_a_table_that_cannot_be_read_says_what_helps(
         "arm\tseed\tstep\tscore / a\t0\t1\t0,25 / a\t0\t1000\t0,5",
         "arm|seed|step|score / a|0|1|.25 / a|0|1000|.5",
         "\ufeffarm, seed, step, score / a , 0, 1, .25 / a, 0, 1000, .5",
+        "arm\tseed\tstep\tscore\ttokens / a\t0\t1\t0.250\t12,5 / a\t0\t1000\t0.500\t1,234",
         "score,step,seed,arm / .25,1,s0,a / .5,1000,seed 0,a",
     ],
 )
