@@ -209,10 +209,10 @@ def _paths(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict
 
 
 def _loose(part: str) -> str:
-    """A part of a path as a pattern for glob; one that names arm or seed fits every name of its
-    suffix, so that what does not fit is seen.
+    """A part of a path as a pattern for glob; one with {arm} fits every name of its suffix, so that
+    what does not fit is seen. Beside one with {seed} alone other arms may lie.
     """
-    if "{" not in part:
-        return part
+    if "{arm}" not in part:
+        return part.replace("{seed}", "*")
     suffix = Path(part).suffix
     return "*" if "{" in suffix else f"*{suffix}"

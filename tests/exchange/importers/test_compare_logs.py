@@ -48,6 +48,7 @@ def test_seeds_are_the_runs_order_or_stand_in_the_path() -> None:
             scores(Path(f"out/{arm}-{seed}.csv"), 0.5 + seed / 100 + (arm == "gspo") / 10)
     said = compared("grpo=out/grpo-{seed}.csv", "gspo=out/gspo-{seed}.csv", "--score-metric", "acc")
     assert "one run each" not in said.out
+    assert "not imported" not in said.out + said.err
     assert sorted(path.name for path in Path("runs/grpo-vs-gspo/gspo").iterdir()) == [
         "s10",
         "s2",
