@@ -49,6 +49,8 @@ DECIMAL_COMMA = re.compile(r"\s*-?[\d.]+,\d+(?:[eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\.(?=\d{3}(?!\d))")
 POINT = re.compile(r"\s*-?(?:0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?:[eE][+-]?\d+)?\s*")
 """A number whose point cannot part thousands."""
+GROUPED = re.compile(r"\s*-?[1-9]\d{0,2},\d{3}\s*")
+"""A number whose comma may part thousands."""
 
 Entry = tuple[str, JsonMapping]
 """The position of an entry as text, and the entry."""
@@ -265,15 +267,18 @@ def _csv(path: Path) -> Iterator[Entry]:
 def _with_points(entry: JsonMapping) -> JsonObject:
     """The entry with decimal points in place of commas; beside these a point parts thousands.
 
-    Beside a decimal point a comma parts thousands, and the entry stays as it is.
+    Beside a decimal point no point parts thousands, and "1,234" stays as it is.
     """
     numbers = {
         name: THOUSANDS.sub("", value).replace(",", ".")
         for name, value in entry.items()
         if DECIMAL_COMMA.fullmatch(value or "")
     }
-    if not numbers or any(POINT.fullmatch(value or "") for value in entry.values()):
+    if not numbers:
         return dict(entry)
+    if any(POINT.fullmatch(value or "") for value in entry.values()):
+        decimal = [name for name in numbers if not GROUPED.fullmatch(entry[name])]
+        return dict(entry) | {name: entry[name].replace(",", ".") for name in decimal}
     whole = {name: THOUSANDS.sub("", value or "") for name, value in entry.items()}
     return whole | numbers
 
