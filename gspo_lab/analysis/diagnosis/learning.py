@@ -55,7 +55,7 @@ def gradient(case: Case) -> Finding:
     advice = f"{case.setup.key('gradient')}, {case.setup.key('rate')}"
     dead = case.log.named("nonfinite")
     if dead is not None and dead.values.any():
-        step = dead.steps[np.argmax(dead.values)]
+        step = dead.steps[np.argmax(dead.values > 0)]
         return Finding("error", f"loss or gradient not finite, first at step {step:g}", advice)
     norm = case.log.named("grad_norm")
     if norm is None:

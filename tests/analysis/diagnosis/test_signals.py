@@ -175,7 +175,12 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
     records: list[Any] = []
     for step in range(3):
         records += [
-            UpdateRecord(step=step, minibatch=index, clip_fraction_tokens=share)
+            UpdateRecord(
+                step=step,
+                minibatch=index,
+                clip_fraction_tokens=share,
+                nonfinite=int(step > 1 - index),
+            )
             for index, share in enumerate((0.4 if step else None, 0.6))
         ]
         records.append(
@@ -193,6 +198,7 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
     answer = gspo_lab("diagnose", home, "--json")
     assert raised(answer) == {
         "aggregation": "warn",
+        "gradient": "error",
         "no-signal": "error",
         "old-log-probs": "warn",
         "routing-replay": "warn",
@@ -200,6 +206,8 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
     }
     assert levels(answer)["staleness"] == "note"
     assert "mini-batch 0: 0.4, later ones: 0.6" in answer.out
+    # One of two mini-batches of step 1, both of step 2.
+    assert "loss or gradient not finite, first at step 1" in answer.out
 
 
 @pytest.mark.parametrize(
