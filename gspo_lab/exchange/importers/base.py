@@ -198,7 +198,6 @@ def step_of(entry: Mapping[str, Any], names: Sequence[str], log: Log) -> tuple[s
     """
     name, value = first_entry(entry, names)
     if name == CALLS and {*names[: names.index(CALLS)]} & {*entry, log.step_name}:
-        log.rows_by_calls += 1
         return CALLS, None
     if name and log.step_name in (None, "", CALLS):
         log.step_name = name

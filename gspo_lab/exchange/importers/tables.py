@@ -104,6 +104,7 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
     for where, entry in chain([head], run_entries):
         name, value = step_of(entry, step_names, log)
         if name and value is None:
+            log.rows_by_calls += 1
             continue
         if not name:
             rows_without_step += 1

@@ -129,6 +129,7 @@ def _rows_by_axis(
     """A row of the history, parted by the steps of its metrics."""
     step_name, usual = step_of(row, STEPS, log)
     by_step: dict[int, dict[str, float]] = {}
+    left_out = False
     for name, value in row.items():
         number = parse_number(value)
         axis = axis_of(name)
@@ -137,8 +138,11 @@ def _rows_by_axis(
         step = row.get(axis, usual)
         if step is not None:
             by_step.setdefault(parse_int(step, str(file)), {})[name] = number
-        elif not step_name:
+        elif step_name:
+            left_out = True
+        else:
             raise LabError(f"{file}: a row of its history has no step")
+    log.rows_by_calls += left_out
     yield from by_step.items()
 
 
