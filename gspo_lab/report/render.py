@@ -131,7 +131,7 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[View]) -> 
     text = (
         environment("md")
         .get_template("report.md.j2")
-        .render(file=quote(name), several=several, front=_written(front), articles=studies)
+        .render(file=Markup(quote(name)), several=several, front=_written(front), articles=studies)
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
