@@ -36,6 +36,8 @@ APPLICATION_ID = int.from_bytes(b"GSPO", "big")
 
 BUSY_SECONDS = 5.0
 
+LITTLE_ROOM = 1 << 20
+"""Bytes; with fewer on the disk an input or output error of SQLite's counts as a full disk."""
 DAMAGED = "is damaged; the journals are not: gspo-lab records rebuild"
 
 
@@ -188,6 +190,9 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
+        code = _primary(error)
+        if code == sqlite3.SQLITE_IOERR and shutil.disk_usage(path.parent).free < LITTLE_ROOM:
+            code = sqlite3.SQLITE_FULL
         line = {
             sqlite3.SQLITE_CORRUPT: DAMAGED,
             sqlite3.SQLITE_NOTADB: (
@@ -202,7 +207,7 @@ def explained(path: Path) -> Iterator[None]:
             sqlite3.SQLITE_IOERR: (
                 f"cannot be read or written ({error}): it must lie on a local disk"
             ),
-        }.get(_primary(error))
+        }.get(code)
         if any(f"no such {thing}" in str(error) for thing in ("table", "view", "column")):
             line = f"is not whole ({error}); the journals are: gspo-lab records rebuild"
         elif any(words in str(error) for words in ("Could not decode to UTF-8", "malformed JSON")):

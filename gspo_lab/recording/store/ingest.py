@@ -24,6 +24,8 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gspo_lab.common.atomic_files import lock_holder, wait_for_lock
 from gspo_lab.common.errors import MAKE_ROOM, NO_ROOM, LabError
 from gspo_lab.common.paths import (
@@ -45,6 +47,7 @@ from gspo_lab.recording.store import journal_rows, run_files
 from gspo_lab.recording.store.database import beyond_reading, transaction, writing
 from gspo_lab.recording.store.run_files import FileRow, RecordFile
 from gspo_lab.recording.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
+from gspo_lab.study import Settings
 
 COPY = "restore it from a copy"
 TABLES_OF_JSON = {
@@ -342,6 +345,8 @@ def _run_columns(content: JsonMapping, path: Path, missing: str) -> JsonObject:
         settings = content["settings"]
         if not isinstance(content["declared"], list):
             raise TypeError("a list of declared settings")
+        if unknown := _unknown_setting(settings):
+            raise TypeError(f"a known key in place of settings.{unknown}")
         return {
             "study": path.parts[-4],
             "arm": path.parts[-3],
@@ -356,6 +361,20 @@ def _run_columns(content: JsonMapping, path: Path, missing: str) -> JsonObject:
         }
     except (KeyError, TypeError) as error:
         raise LabError(f"{path} is {missing % error}") from error
+
+
+def _unknown_setting(settings: JsonObject) -> str | None:
+    """The first key that no run has, dotted; None where every key is known.
+
+    Values are not judged: an import knows a part of them.
+    """
+    try:
+        Settings.model_validate(settings)
+    except ValidationError as error:
+        for mistake in error.errors():
+            if mistake["type"] == "extra_forbidden":
+                return ".".join(map(str, mistake["loc"]))
+    return None
 
 
 def _of_another(path: Path, source: RecordFile) -> bool:
