@@ -25,6 +25,7 @@ from gspo_lab.recording.store import ingest
 
 RUN = "toy/grpo/s0"
 SUBJECT = "_subjects/asked"
+TASK = {"name": "addition", "options": {}, "base": "."}
 FILES = ("toy/study.json", f"{RUN}/run.json", f"{RUN}/journal.jsonl")
 MORE = (
     "toy/accepted.json",
@@ -103,7 +104,7 @@ def everything(folder: Path) -> Path:
     SubjectFolder(runs / SUBJECT).describe({"kind": "model", "name": "some/model"})
     for place in (RUN, SUBJECT):
         question = EvaluationFolder(runs / place / "evaluations" / "k")
-        question.declare({"evaluation": "k", "bench": "k", "seed": 1})
+        question.declare({"evaluation": "k", "bench": "k", "seed": 1, "task": TASK})
         with question.append() as journal:
             journal.write([answer])
     again = RunFolder(runs / RUN).grades
@@ -112,7 +113,13 @@ def everything(folder: Path) -> Path:
         journal.write(
             [
                 GradeRecord(
-                    bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0
+                    bench="addition",
+                    step=2,
+                    problem="addition-0",
+                    sample=0,
+                    correct=1,
+                    reward=1.0,
+                    grader="addition/1",
                 )
             ]
         )

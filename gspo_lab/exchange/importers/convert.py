@@ -205,10 +205,10 @@ class Conversion:
         """How many steps the run has made. Step 0 is one of them where the program counts from 0,
         or where its first number is not known and the log has one of step 0.
         """
-        first = self.names.counts_from
-        if first is None and self._buffer is not None:
-            first = min(self._buffer.first_steps.values(), default=None)
-        return self.steps if first == 0 else self.log.reached
+        first_step = self.names.counts_from
+        if first_step is None and self._buffer is not None:
+            first_step = min(self._buffer.first_steps.values(), default=None)
+        return self.steps if first_step == 0 else self.log.reached
 
     def _rows(self, buffer: MetricBuffer) -> Iterator[Converted]:
         first_step = self.names.counts_from or 0
