@@ -5,9 +5,7 @@ is out of date.
 the pages.
 """
 
-import csv
 import inspect
-import io
 import re
 import types
 from collections import Counter
@@ -513,23 +511,8 @@ def _plain(default: Any) -> str:
     return " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
 
 
-def calibration_csv() -> str:
-    """docs/results/calibration-table.csv: every row, as `gspo-lab certify --rule --json` has it."""
-    rows = [row.to_json() for row in recorded_rates()]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _rounded(value) for name, value in row.items()})
-    return text.getvalue()
-
-
-def _rounded(value: object) -> object:
-    return round(value, 4) if isinstance(value, float) else value
-
-
 def calibration_markdown() -> str:
-    """docs/results/calibration-table.md: what the CSV holds, and the rows that matter most."""
+    """docs/results/calibration-table.md: what error_rates.csv holds, and the rows that matter most."""
     rates = {(row.cell, row.n, row.method): row for row in recorded_rates()}
     rows = [_rate_row(rates[key]) for key in CALIBRATION_ROWS]
     return CALIBRATION_INTRODUCTION + "\n".join(rows) + "\n"
@@ -559,15 +542,14 @@ CALIBRATION_INTRODUCTION = f"""\
 # Error rates of the verdict, row by row
 
 Made by `python docs/make_reference.py`.
-[The table](calibration-table.csv) has all {len(recorded_rates())} rows. `gspo-lab certify --rule` measures them on {STUDIES:,}
-simulated studies each. [Calibration](../explanation/calibration.md) explains them.
+[The table](../../gspo_lab/analysis/stats/error_rates.csv) has all {len(recorded_rates())} rows. `gspo-lab certify --rule` measures them on
+{STUDIES:,} simulated studies each. [Calibration](../explanation/calibration.md) explains them.
 
 A row is one kind of study (`cell`), its number of seeds or pairs (`n`) and one analysis (`method`).
 
-- `false_words`, `rate`, `rate_low`, `rate_high`: studies with an untrue verdict, or an interval without the true difference: count, share, its 99 % interval. With `power`: studies with the true answer
+- `false_words`: studies with an untrue verdict, or an interval without the true difference. With `power`: studies with the true answer
 - `for_baseline`, `for_treatment`: studies whose verdict favours that side
-- `lowest`, `highest`, `passed`: where the rate must lie, and whether it does
-- `expectation`: `inside the band`: the exact 99 % band of 5 %. `at most the band`: up to its end. `at most half`: the same of 2.5 %. `must fail`: a common analysis, above 7.5 %. `stated`: one side is unstable, skewed or noisier, no rule keeps 5 %, and reports state the rate. `power`: no limit
+- `expectation`: where the rate must lie. `inside the band`: the exact 99 % band of 5 %. `at most the band`: up to its end. `at most half`: the same of 2.5 %. `must fail`: a common analysis, above 7.5 %. `stated`: one side is unstable, skewed or noisier, no rule keeps 5 %, and reports state the rate. `power`: no limit
 
 The rows that matter most:
 
@@ -606,7 +588,6 @@ PAGES = {
     "reference/studies.md": shipped_studies_markdown,
     "reference/study-keys.md": studies_markdown,
     "reference/claim-library.md": claims_markdown,
-    "results/calibration-table.csv": calibration_csv,
     "results/calibration-table.md": calibration_markdown,
 }
 

@@ -3,10 +3,11 @@ them.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,22 @@ def recorded_anew(home: Path, items: Sequence[JsonObject]) -> None:
                 journal.write([from_dict(item)])
 
 
+def write_lines(journal: Path, texts: Iterable[str]) -> None:
+    """A journal of these JSON objects, each line with its digest."""
+    last = b"00000000"
+    lines = []
+    for text in texts:
+        body = text.encode()
+        previous = last
+        last = blake2b(previous + body, digest_size=4).hexdigest().encode()
+        lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], previous, last))
+    journal.write_bytes(b"".join(lines))
+
+
 def recorded_instead(journal: Path, old: str, new: str) -> None:
-    """A journal as if its first `old` had been recorded as `new`: its lines lose their digests."""
-    lines = [json.dumps(item, separators=(",", ":")) + "\n" for item in scan(journal).items]
-    journal.write_text("".join(lines).replace(old, new, 1))
+    """A journal as if its first `old` had been recorded as `new`."""
+    lines = [json.dumps(item, separators=(",", ":")) for item in scan(journal).items]
+    write_lines(journal, "\n".join(lines).replace(old, new, 1).split("\n"))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from gspo_lab.common.errors import InUse, LabError
+from gspo_lab.common.paths import BANDS, EVALUATION, SUBJECT
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import visible
 
@@ -105,20 +106,17 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-SEALED = "sealed"
+SEALED_FILES = {BANDS, EVALUATION, SUBJECT}
+"""The names of the files that hold their own digest."""
 SEAL = "sha256"
-"""Two entries, so that removing one is noticed: that an object is sealed, and the digest of its
-other entries.
-"""
+"""The entry with the digest of all other entries."""
 
 
-def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = False) -> None:
-    """Write JSON atomically.
-
-    A `sealed` object holds its digest, which readers check; `shared`: see `atomic_file`.
+def write_json(path: Path, data: Any, *, shared: bool = False) -> None:
+    """Write JSON atomically, sealed where the file is one of SEALED_FILES; `shared`: see
+    `atomic_file`.
     """
-    if sealed:
-        data = {**data, SEALED: True}
+    if path.name in SEALED_FILES:
         data = {**data, SEAL: _digest(data)}
     with atomic_file(path, shared=shared) as draft:
         draft.write_text(as_text(data), encoding="utf-8")
@@ -139,7 +137,7 @@ def read_json(path: Path) -> JsonObject | None:
         raise _damaged(path, str(error)) from error
     if not isinstance(content, dict):
         raise _damaged(path, "no JSON object")
-    if broken_seal(content):
+    if is_seal_broken(path, content):
         raise _damaged(path, BROKEN_SEAL)
     return content
 
@@ -147,10 +145,9 @@ def read_json(path: Path) -> JsonObject | None:
 BROKEN_SEAL = "it is not what its digest was taken of"
 
 
-def broken_seal(content: JsonObject) -> bool:
-    """Whether a sealed object has changed; an object without a seal has not."""
-    marks = (SEALED in content, SEAL in content)
-    return any(marks) and (not all(marks) or content[SEAL] != _digest(content))
+def is_seal_broken(path: Path, content: JsonObject) -> bool:
+    """Whether the content of a sealed file is not what its digest was taken of."""
+    return path.name in SEALED_FILES and content.get(SEAL) != _digest(content)
 
 
 def _digest(content: JsonObject) -> str:

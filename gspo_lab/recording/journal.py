@@ -13,8 +13,7 @@ and the object.
                                   |before ||own   |
 
 So a changed line contradicts its own digest, and a deleted, inserted or moved line that of the next
-one. Lines lost at the very end look like a kill. The chain detects accidents, not forgery. A
-journal may begin with lines without a digest; the first line with one covers the last of them.
+one. Lines lost at the very end look like a kill. The chain detects accidents, not forgery.
 
 The last status of a finished run holds the sha256 of all lines before it, and one of each
 evaluation's answers (`seal`). By these the database's copy of the answers can be checked without
@@ -48,9 +47,11 @@ from gspo_lab.recording.records import (
 TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
 
-SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}')
-"""How a line with a digest ends."""
+SEAL = re.compile(rb',"chain":"[0-9a-f]{16}"}')
+"""How a line ends: with the digest of the line before and its own."""
 SEAL_BYTES = 28
+PREVIOUS_DIGEST = slice(-18, -10)
+OWN_DIGEST = slice(-10, -2)
 
 WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
 """The fields that decide what a record voids, and what voids it."""
@@ -186,9 +187,7 @@ class JournalReader:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
-            previous_line = _line_before(file, self.end)
-            last: bytes | None = _line_digest(previous_line)
-            chained = previous_line is not None and _seal(previous_line) is not None
+            last: bytes | None = _line_digest(_line_before(file, self.end))
             size = os.fstat(
                 file.fileno()
             ).st_size  # what is written meanwhile is read the next time
@@ -199,16 +198,14 @@ class JournalReader:
                 self.end += len(line) + 1
                 if _passed_over(line):
                     continue
-                seal = _seal(line)
-                item = None if chained and seal is None else _object(line)
-                chained = chained or seal is not None
+                item = _object(line)
                 if item is None:
                     self.damaged.append(Damage(start))
                     last = None  # what the next one follows is unknown
                     continue
-                if seal is not None and last is not None and seal[1] != last:
+                if last is not None and line[PREVIOUS_DIGEST] != last:
                     self.damaged.append(Damage(start, gap=True))
-                last = _digest(line) if seal is None else seal[2]
+                last = line[OWN_DIGEST]
                 self.count += 1
                 yield item
 
@@ -345,35 +342,27 @@ def _digest(data: bytes) -> bytes:
 
 
 def _line_digest(line: bytes | None) -> bytes:
-    """A line's digest: the one that it carries, or that of its bytes; before the first line
-    START.
+    """The digest that a line carries; of a damaged line without one that of its bytes; before the
+    first line START.
     """
     if line is None:
         return START
-    seal = _seal(line)
-    return _digest(line) if seal is None else seal[2]
-
-
-def _seal(line: bytes) -> re.Match[bytes] | None:
-    """The digests at a line's end: group 1 that of the line before, group 2 its own."""
-    return SEAL.fullmatch(line[-SEAL_BYTES:])
+    return line[OWN_DIGEST] if SEAL.fullmatch(line[-SEAL_BYTES:]) else _digest(line)
 
 
 def _object(line: bytes) -> JsonObject | None:
     """The object of a line; None where it is damaged: no object, or another than its digest is
     of.
     """
-    seal = _seal(line)
-    if seal is not None and _digest(seal[1] + line[:-SEAL_BYTES] + b"}") != seal[2]:
+    body = line[:-SEAL_BYTES] + b"}"
+    has_seal = SEAL.fullmatch(line[-SEAL_BYTES:]) is not None
+    if not has_seal or _digest(line[PREVIOUS_DIGEST] + body) != line[OWN_DIGEST]:
         return None
     try:
-        item = json.loads(line.decode())
+        item = json.loads(body.decode())
     except (ValueError, RecursionError):
         return None
-    if not isinstance(item, dict) or not _shaped(item):
-        return None
-    rewritten = item.pop("chain", None) is not None and seal is None  # by another hand
-    return None if rewritten else item
+    return item if isinstance(item, dict) and _shaped(item) else None
 
 
 def _shaped(item: JsonObject) -> bool:

@@ -145,7 +145,7 @@ class JournalFolder(WorkFolder):
             yield journal
 
     def recorded_for(self) -> str | None:
-        """The run or subject that the first line names; None in older journals."""
+        """The run or subject that the first line names; None where that line is damaged."""
         record = next(iter(JournalReader(self.journal)), {})
         return record.get("run") if record.get("kind") == RunStatus.kind else None
 
@@ -173,7 +173,7 @@ class EvaluationFolder(JournalFolder):
     def declare(self, content: JsonObject) -> None:
         """Write model, problems and protocol."""
         task = _relative(content["task"], self.path, "base")
-        write_json(self.path / paths.EVALUATION, content | {"task": task}, sealed=True)
+        write_json(self.path / paths.EVALUATION, content | {"task": task})
 
 
 class SubjectFolder(JournalFolder):
@@ -185,7 +185,7 @@ class SubjectFolder(JournalFolder):
 
     def describe(self, content: JsonObject) -> None:
         """Write the description of a model or a server."""
-        write_json(self.path / paths.SUBJECT, content, sealed=True)
+        write_json(self.path / paths.SUBJECT, content)
 
 
 class RunProgress(NamedTuple):

@@ -154,7 +154,7 @@ class JournalSink:
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and count steps."""
-        records = [self._signed(record) for record in records]
+        records = [self._identified(record) for record in records]
         self._journal.write(records)
         for record in records:
             if isinstance(record, StepRecord):
@@ -164,16 +164,17 @@ class JournalSink:
                     self._whole(record.step)
                 self.steps = record.step
 
-    def _signed(self, record: Record) -> Record:
+    def _identified(self, record: Record) -> Record:
+        """The record; a `started` with the run's identity, its reference ranges and start."""
         if not isinstance(record, RunStatus) or record.state != STARTED:
             return record
-        signed = replace(record, run=self._run.id, declaration=self._run.declaration)
+        started = replace(record, run=self._run.id, declaration=self._run.declaration)
         if record.facts is None:
-            return signed
+            return started
         start = None if self._run.warm_start is None else sums_digest(Path(self._run.warm_start))
         files = {} if start is None else {"start": start}
         bands = {rule: list(band) for rule, band in self._run.reference_bands.items()}
-        return replace(signed, facts={**record.facts, "reference_bands": bands, **files})
+        return replace(started, facts={**record.facts, "reference_bands": bands, **files})
 
     def _whole(self, step: int) -> None:
         """LabError if the journal lacks a step before the one at which the run is taken up."""

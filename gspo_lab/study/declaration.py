@@ -318,7 +318,7 @@ class Declaration:
     @staticmethod
     def parse(data: Any, where: object) -> "Declaration":
         """The declaration in study.json's content. LabError, which begins with `where`, for other
-        content and for that of another version.
+        content.
         """
         if unknown := sorted(set(data) - {*LOCKED, *UNLOCKED} if isinstance(data, dict) else ()):
             raise LabError(
@@ -340,13 +340,6 @@ class Declaration:
             if not declared.arms or not declared.seeds:
                 raise ValueError("without arms or seeds")
             return replace(declared, content_digest=digest(locked_of(data)))
-        except ValidationError as error:
-            if all(OF_A_VERSION.intersection(mistake["loc"]) for mistake in error.errors()):
-                raise LabError(
-                    f"{where} was written by another version of gspo-lab ({error.error_count()}"
-                    " keys do not fit); use --name NEW or --fresh"
-                ) from error
-            cause: Exception = error
         except (
             KeyError,
             TypeError,
@@ -355,14 +348,9 @@ class Declaration:
             OverflowError,
             RecursionError,
         ) as error:
-            cause = error
-        raise LabError(
-            f"{where} is no study of this lab: restore it from a copy, or move its folder away"
-        ) from cause
-
-
-OF_A_VERSION = {"settings", "verdict", "claims", "tune"}
-"""The parts of study.json whose keys change from version to version."""
+            raise LabError(
+                f"{where} is no study of this lab: restore it from a copy, or move its folder away"
+            ) from error
 
 
 def _plain_arm(name: str, data: JsonMapping, recorded: Iterable[str] | None) -> JsonObject:
@@ -439,8 +427,7 @@ def identity(declared: Declaration) -> str:
     """The digest of a study's content: each arm's settings and the verdict's rule.
 
     Name, seeds, date, question, claims and waivers do not count, nor do the paths and contents of
-    files that it names. Equal digests of one version mean the same study; a later version may have
-    more settings.
+    files that it names. Equal digests mean the same study.
     """
     return digest(_content(declared))
 

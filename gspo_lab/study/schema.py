@@ -77,7 +77,7 @@ class EngineTable(Table):
         return {"name": data} if isinstance(data, str) else data
 
     @model_serializer(mode="wrap")
-    def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> Any:
+    def _name_where_no_options(self, table: SerializerFunctionWrapHandler) -> Any:
         return table(self) if self.options else self.name
 
 
@@ -625,8 +625,8 @@ def cost(settings: JsonMapping) -> JsonObject:
     """Per key that a step's time depends on what counts of its value; runs that are equal in all
     cost alike.
 
-    `settings` are nested plain data; a key that they lack, since an older version wrote them, is
-    None or what does not matter. Candidates of `[tune]` may not differ in the keys that have dear
+    `settings` are nested plain data; a key that an imported run lacks is None or what does not
+    matter. Candidates of `[tune]` may not differ in the keys that have dear
     values, each a further pass through a whole model; what the others cost, replay or a part of the
     old policy's pass, is small."""
     # Of a table of options the whole counts: it has no value of its own among dotted keys.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from case_tables import cases
+from laboratory import write_lines
 
 from gspo_lab.common.paths import JOURNAL
 from gspo_lab.common.plain_data import JsonObject
@@ -238,22 +239,6 @@ def test_a_line_put_in_without_a_digest_is_left_out(tmp_path: Path) -> None:
     assert scan(path, len(lines[0] + lines[1])).damaged == scan(path).damaged
 
 
-def test_a_journal_without_digests_is_read_and_goes_on_with_them(tmp_path: Path) -> None:
-    path = tmp_path / JOURNAL
-    old = [json.dumps(to_dict(entry)).encode() + b"\n" for entry in steps(0, 3)]
-    path.write_bytes(b"".join(old))
-    assert [item["step"] for item in scan(path).items] == [0, 1, 2]
-    with Journal(tmp_path) as sink:
-        sink.write(steps(3, 5))
-    assert [item["step"] for item in scan(path).items] == [0, 1, 2, 3, 4]
-    assert told(path) == []
-    new = path.read_bytes().splitlines(keepends=True)[3:]
-    path.write_bytes(b"".join([*old[:2], *new]))
-    assert told(path) == [(3, True)], (
-        "the last line without a digest is sealed by the first one with it"
-    )
-
-
 def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
     """A write of two lines is cut in its second one, again and again: each time the first one
     counts.
@@ -297,7 +282,7 @@ def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damage
         *(finished | {name: value} for name in ("facts", "answers") for value in no_names),
     ]
     right = [finished | {"facts": None}, finished | {"answers": {}}, {"kind": "later"}]
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in [started, *faults, *right]))
+    write_lines(path, map(json.dumps, [started, *faults, *right]))
     assert in_force(scan(path).items) == [started, *right]
     assert told(path) == [(line, False) for line in range(2, 2 + len(faults))]
     assert [item["kind"] for item in from_end(path)] == ["later", "status", "status", "status"]

@@ -1,6 +1,5 @@
 """What a run's folder tells: where the run stands, what is in force, who is at work."""
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -10,8 +9,6 @@ from pathlib import Path
 import pytest
 from calling import lab_error
 
-from gspo_lab.common.atomic_files import write_json
-from gspo_lab.common.paths import WARM_START
 from gspo_lab.recording.journal import FIRST_LOOK_BYTES
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder, StartFolder, begun_arms, run_folders
@@ -122,8 +119,6 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     assert folder.is_declared
     assert folder.run() == run
     assert folder.specification()["base"] == "..", "a record that is shared names nobody's folders"
-    (tmp_path / "runs/run.json").write_text(json.dumps(run.to_json()))
-    assert folder.run() == run, "an earlier version's has whole paths"
     for faults in ({"study": "s"}, run.to_json() | {"seed": "0"}, run.to_json() | {"base": None}):
         folder.specify(faults)
         with lab_error(r"run\.json is damaged"):
@@ -148,8 +143,6 @@ def test_a_warm_start_tells_how_far_it_is_and_its_files_name_no_folder_of_this_m
     (tmp_path / "cache").rename(moved)
     folder = StartFolder(moved / "jobs/1")
     assert (folder.request()["cache"], folder.model_folder()) == (str(moved), moved / "model")
-    write_json(folder.path / WARM_START, request)
-    assert folder.request() == request, "an earlier version's has whole paths"
     (moved / "model").rmdir()
     assert folder.model_folder() is None, "it was made, and has gone"
 

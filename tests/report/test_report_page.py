@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from first_screens import NO_BENCH, ONE_ARM, one_failed
-from laboratory import declare, json_of, rendered, study_json
+from laboratory import declare, json_of, rendered, study_json, write_lines
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.matching import accept_mismatch
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, write
@@ -208,9 +209,9 @@ def test_hostile_text_is_inert(tmp_path: Path, report: Report) -> None:
     }
     (home / "study.json").write_text(json.dumps(content))
     journal = home / "grpo" / "s0" / "journal.jsonl"
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines = scan(journal).items
     lines[0]["facts"] = {HOSTILE: HOSTILE}
-    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(journal, map(json.dumps, lines))
     ingest(tmp_path / "runs")
     found = rendered(database, "toy")
     assert "alert(1)" in found.html

@@ -64,6 +64,7 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
         {"sweep": {"key": "steps", "doses": [None]}},
         {"waive": {"a": 5}},
         {"reference_bands": {"grpo": [10**400, 1]}},
+        {"verdict": {"margins": 3}},
         {"reference_bands": {"grpo": [0.1, float("inf")]}},
         *(
             {"arms": {"grpo": {"declared": wrong, "settings": {}}}}
@@ -74,10 +75,3 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
 def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: JsonObject) -> None:
     with lab_error("here is no study of this lab"):
         Declaration.parse({**written(tmp_path), **change}, "here")
-
-
-def test_another_version_s_declaration_and_other_data_are_told(tmp_path: Path) -> None:
-    with lab_error("here was written by another version of gspo-lab"):
-        Declaration.parse({**written(tmp_path), "verdict": {"margins": 3}}, "here")
-    with lab_error("no study of this lab"):
-        Declaration.parse([1], "here")

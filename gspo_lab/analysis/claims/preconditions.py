@@ -121,7 +121,6 @@ def same_reinforce(data: ClaimData, arm: str) -> Reason | None:
 def same_first_rollout(data: ClaimData) -> Reason | None:
     """Match level 4: seed by seed the arms sampled the same text before the first update."""
     evidence = data.source.evidence
-    evidence.columns("steps", ["rollout_digest"])
     query = "SELECT rollout_digest FROM steps WHERE run_id = ? AND step = 0"
     for seed in data.seeds:
         digests = {arm: evidence.rows(query, (data.run(arm, seed),)) for arm in data.arms}

@@ -216,7 +216,6 @@ def execution(source: Source, study: Source) -> Execution:
 
 def _first_rollouts(source: Source) -> dict[str, int]:
     """The seed of each digest of what a run sampled before its first update."""
-    source.evidence.columns("steps", ["rollout_digest"])
     query = (
         f"{CHOSEN} SELECT rollout_digest, chosen.seed FROM chosen JOIN steps USING (run_id) WHERE"
         " step = 0 AND rollout_digest IS NOT NULL"

@@ -106,8 +106,7 @@ def _identity(
     name = trace.id.partition("/")[2]
     for start in trace.starts:
         if start.run is None or start.declaration is None:
-            if start is trace.starts[-1]:  # an earlier version may have begun it
-                yield "signature", "its last worker did not say of which run and declaration it was"
+            yield "run", "a worker of it did not say of which run and declaration it was"
             continue
         if start.run.partition("/")[2] != name:
             yield "run", f"its journal is that of {start.run}"

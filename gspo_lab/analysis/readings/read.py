@@ -39,6 +39,7 @@ from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.records import of_entries, of_groups
+from gspo_lab.recording.store.schema import metric_columns
 
 TOGETHER = (
     CLIP_FRACTION,
@@ -201,7 +202,7 @@ def _grouped(
     only: str | None,
 ) -> Mapping[str, dict[str, Floats]]:
     evidence = source.evidence
-    evidence.columns(table, metrics, numbers=True)
+    metric_columns(table, metrics, numbers=True)
     query = of_groups(table, by, metrics, how)
     names = (by, *(name for metric in metrics for name in (metric, f"{metric}.weight")))
 

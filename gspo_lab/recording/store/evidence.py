@@ -20,7 +20,7 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store.audit import runs_at_fault, study_at_fault
 from gspo_lab.recording.store.database import DAMAGED, copied, explained, reading
 from gspo_lab.recording.store.ingest import ingest_apart
-from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
+from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER, RUNS, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,28 +169,6 @@ class Evidence:
         return self.once(
             (query, study), lambda: [RunKey(*row) for row in self.rows(query, (study,))]
         )
-
-    def columns(self, table: str, metrics: Iterable[str], *, numbers: bool = False) -> list[str]:
-        """The metrics without repetition. LabError if one is not a column of the records or of this
-        file; with `numbers` also if one is a text."""
-        names = list(dict.fromkeys(metrics))
-        recorded = RECORD_TABLES[table]
-        present = {name for _, name, *_ in self.rows(f"PRAGMA table_info({table})")}
-        for name in names:
-            if name not in recorded.names:
-                raise LabError(
-                    f"no metric '{name}' in {table}{nearest(name, recorded.names)};"
-                    " docs/reference/metrics.md has all"
-                )
-            if name not in present:
-                raise LabError(
-                    f"{self._path} is older than the metric '{name}': gspo-lab records rebuild"
-                )
-            column = recorded.column(name)
-            if numbers and column.type == "TEXT":
-                kind = "JSON" if column.json else "text"
-                raise LabError(f"{table}.{name} is {kind}, not a number")
-        return names
 
 
 def _is_damaged(evidence: Evidence, refused: bool) -> bool:

@@ -378,14 +378,8 @@ def _unknown_setting(settings: JsonObject) -> str | None:
 
 
 def _of_another(path: Path, source: RecordFile) -> bool:
-    """Whether a journal of answers or grades belongs to another run, by its first line or the
-    declaration beside it.
-    """
+    """Whether a journal of answers or grades belongs to another run, by its first line."""
     owner = JournalFolder(path.parent).recorded_for()
-    declaration = path.with_name(EVALUATION)
-    subject = run_files.json_file(declaration).get("subject") if declaration.is_file() else None
-    if owner is None and isinstance(subject, dict) and subject.get("kind") == "run":
-        owner = subject.get("name")
     return isinstance(owner, str) and not same_run(owner, source.run_id)
 
 

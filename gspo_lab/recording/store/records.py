@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, OptionalFloat
 from gspo_lab.recording.store.evidence import RunKey, arrays, framed
-from gspo_lab.recording.store.schema import CHOSEN, RECORD_TABLES, quoted
+from gspo_lab.recording.store.schema import CHOSEN, RECORD_TABLES, metric_columns, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -86,8 +86,8 @@ def read_spans(
     width = span_width(evidence, study, buckets)
     if table not in ("steps", "updates"):
         raise LabError(f"spans: from steps or updates, got '{table}'")
-    means = evidence.columns(table, metrics, numbers=True)
-    ends = evidence.columns(table, extremes, numbers=True)
+    means = metric_columns(table, metrics, numbers=True)
+    ends = metric_columns(table, extremes, numbers=True)
     query, names = of_spans(table, means, ends, totals)
     end = _last_step(evidence, study) + 1
     firsts = since if since is not None else {run.id: 0 for run in evidence.chosen(study)}
@@ -107,7 +107,7 @@ def read_series(
     """Per run id the steps and the values of every measurement of one number, for what SQL cannot
     say: medians.
     """
-    evidence.columns(table, [metric], numbers=True)
+    metric_columns(table, [metric], numbers=True)
     query = (
         f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY'
         " step"
@@ -174,7 +174,7 @@ def _rows(
 ) -> "DataFrame":
     """Rows of a record table; of `only` the entries that are not None pick rows."""
     runs = evidence.chosen(study)
-    columns = evidence.columns(table, (name for name in metrics if name not in key))
+    columns = metric_columns(table, (name for name in metrics if name not in key))
     picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
     where = "".join(f" AND {name} = ?" for name in picked)
     if at_steps is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gspo_lab.common.atomic_files import BROKEN_SEAL, as_text, broken_seal
+from gspo_lab.common.atomic_files import BROKEN_SEAL, as_text, is_seal_broken
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECT, SUBJECTS
 from gspo_lab.common.plain_data import JsonObject
@@ -196,7 +196,7 @@ def json_file(path: Path) -> JsonObject:
         raise LabError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise LabError(f"{path} must hold a JSON object")
-    if broken_seal(content):
+    if is_seal_broken(path, content):
         raise LabError(
             f"{path} is damaged ({BROKEN_SEAL}): restore it from a copy, or move its folder away"
         )

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from gspo_lab.common.errors import LabError
+from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import (
     RECORDS,
@@ -210,6 +212,25 @@ def in_force(column: str, name: str | None = None) -> str:
 def all_in_force(columns: Iterable[str]) -> str:
     """SQL for several columns, each as in `in_force`."""
     return ", ".join(map(in_force, columns))
+
+
+def metric_columns(table: str, metrics: Iterable[str], *, numbers: bool = False) -> list[str]:
+    """The metrics without repetition. LabError if one is no column of the table; with `numbers`
+    also if one is a text.
+    """
+    recorded = RECORD_TABLES[table]
+    names = list(dict.fromkeys(metrics))
+    for name in names:
+        if name not in recorded.names:
+            raise LabError(
+                f"no metric '{name}' in {table}{nearest(name, recorded.names)};"
+                " docs/reference/metrics.md has all"
+            )
+        column = recorded.column(name)
+        if numbers and column.type == "TEXT":
+            kind = "JSON" if column.json else "text"
+            raise LabError(f"{table}.{name} is {kind}, not a number")
+    return names
 
 
 def quoted(columns: Iterable[str]) -> str:

@@ -79,7 +79,6 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
     """Per run id the number of its prompt digests, and a fingerprint of them all with their
     steps.
     """
-    evidence.columns("steps", ["prompt_digest"])
     # Rows are read, and so joined, in the order of the table's key: (run_id, step).
     query = (
         "SELECT COUNT(prompt_digest), GROUP_CONCAT(step || ':' || prompt_digest) FROM steps WHERE"
@@ -100,7 +99,7 @@ def read_first_minibatches(
 
     Where: the first such step that records the first metric, with its recorded values, or None.
     """
-    names = [f'"{name}"' for name in evidence.columns("updates", metrics, numbers=True)]
+    names = [f'"{name}"' for name in metrics]
     odd = " OR ".join(f"{name} <> 0" for name in names)
     all_recorded = [
         " AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1])
@@ -124,7 +123,6 @@ def read_first_minibatches(
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:
     """Groups of run ids whose gradient norms are equal on the first mini-batch of one step."""
-    evidence.columns("updates", ["grad_norm"])
     query = (
         f"{CHOSEN} SELECT GROUP_CONCAT(run_id, '\n') FROM chosen JOIN updates USING (run_id) "
         "WHERE minibatch = 0 AND grad_norm > 0 GROUP BY step, grad_norm HAVING COUNT(*) > 1"

@@ -84,7 +84,7 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> Band:
         "pilot": str(folder.path.relative_to(runs)),
         "settings": settings_digest(arm),
     }
-    write_json(home / BANDS, {**(read_json(home / BANDS) or {}), arm.name: entry}, sealed=True)
+    write_json(home / BANDS, {**(read_json(home / BANDS) or {}), arm.name: entry})
     return band
 
 

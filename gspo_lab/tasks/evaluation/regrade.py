@@ -54,8 +54,7 @@ def tasks_of(
     """Bench -> (name, task) of a run's evaluations (`evaluation` ""), or of a later evaluation by
     its declaration.
 
-    `unsafe` allows programs without isolation. LabError if the evaluation has no declaration (older
-    versions).
+    `unsafe` allows programs without isolation. LabError if the evaluation has no declaration.
     """
 
     def build(

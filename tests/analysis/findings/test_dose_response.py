@@ -168,7 +168,7 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
 
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
-    """As in a study.json that an earlier version let grow without its list of doses."""
+    """A study.json whose list of doses was shortened by hand."""
     found = judged(edited(lab(tmp_path), lambda study: study["sweep"].update(doses=[1e-4, 3e-4])))
     assert [[point.dose for point in arm.points] for arm in found.arms.values()] == [
         [1e-4, 3e-4, 1e-3, 3e-3]

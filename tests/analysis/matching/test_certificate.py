@@ -137,7 +137,7 @@ def _one_wrong_record_each(lab: Lab) -> None:
 
 
 SIGNED = ("run", "declaration", "journal", "answers")
-"""What workers of earlier versions did not record."""
+"""What tells whose record it is."""
 
 TAMPERINGS: dict[
     str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], set[str], tuple[str, ...]]

@@ -527,7 +527,7 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
         sealed(lambda items: items[0]["facts"].update(device="a large GPU")),
         "what all workers say of themselves alike",
     ),
-    "every signature and seal taken away": (
+    "every name and seal taken away": (
         lambda lab: (sealed(stripped)(lab), spec(RUNS, lambda run: run.pop("declaration"))(lab)),
         "all digests taken away",
     ),
@@ -623,8 +623,8 @@ def test_a_run_whose_last_word_is_gone_is_not_finished(lab: SealedLab) -> None:
     assert lab.verdict()["word"] == "no verdict"
 
 
-def test_runs_of_earlier_versions_are_shown_as_not_recorded(lab: SealedLab) -> None:
-    ADMITTED["every signature and seal taken away"][0](lab)
+def test_runs_without_any_digest_are_shown_as_not_recorded(lab: SealedLab) -> None:
+    ADMITTED["every name and seal taken away"][0](lab)
     found = lab.certified()
     assert {"identity", "plan", "sealed answers", "journals"} <= {
         name for name, states in found.states().items() if states[Match.UNKNOWN]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import lab_error
+from laboratory import write_lines
 from run_folders import Lab, answers, step_records
 from synthetic_lab import make_lab
 
@@ -331,7 +332,7 @@ def test_one_run_that_cannot_be_read_does_not_keep_the_others_out(lab: Lab) -> N
             "grpo/s0/run.json",
             '{"seed": {}, "settings": {"steps": 1}, "declared": [], "reference_bands": {}}',
         ),
-        ("grpo/s0/journal.jsonl", '{"kind":"step","step":0,"reward_mean":{"a":1}}\n'),
+        ("grpo/s0/journal.jsonl", '{"kind":"step","step":0,"reward_mean":{"a":1}}'),
         ("grpo/s0/evaluations/later/evaluation.json", '{"bench": ["a"]}'),
         ("../_subjects/one/subject.json", '{"kind": {}}'),
     ],
@@ -343,7 +344,10 @@ def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(
         lab.train(run)
     path = lab.runs / "adding" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+    if path.suffix == ".jsonl":
+        write_lines(path, [content])
+    else:
+        path.write_text(content)
     with lab_error(path.name.replace(".", r"\.")):
         ingest(lab.runs)
     assert states(lab)["adding/gspo/s0"] == "finished"
@@ -386,10 +390,14 @@ def test_text_that_is_no_unicode_is_kept_as_far_as_it_goes(lab: Lab) -> None:
 
 
 def test_kinds_and_fields_of_a_later_version_are_passed_over(lab: Lab) -> None:
-    with (lab.runs / RUN / "journal.jsonl").open("w") as file:
-        file.write(
-            '{"kind":"dream","step":0}\n[1]\n{"kind":"step","step":0,"prompts":1,"responses":2,"mood":3}\n'
-        )
+    write_lines(
+        lab.runs / RUN / "journal.jsonl",
+        [
+            '{"kind":"dream","step":0}',
+            "[1]",
+            '{"kind":"step","step":0,"prompts":1,"responses":2,"mood":3}',
+        ],
+    )
     ingest(lab.runs)
     assert lab.query("SELECT step, prompts, responses FROM steps") == [(0, 1, 2)]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from counting import Bench
+from laboratory import write_lines
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.report.views.provenance import reproduce
@@ -30,12 +31,13 @@ def begin(bench: Bench, *runs: str) -> dict[str, Any]:
     return content
 
 
+BEGUN = '{"kind":"status","state":"started","step":0}'
+
+
 def leave_begun(bench: Bench, *runs: str) -> None:
     for run in runs:
         (bench.home / run).mkdir(parents=True)
-        (bench.home / run / "journal.jsonl").write_text(
-            '{"kind":"status","state":"started","step":0}\n'
-        )
+        write_lines(bench.home / run / "journal.jsonl", [BEGUN])
 
 
 def on_disk(bench: Bench) -> dict[str, Any]:
@@ -178,9 +180,7 @@ def test_the_names_of_a_contrast_may_be_added_and_never_change(bench: Bench) -> 
     names = ["the new rule", "the old rule"]
     bench.b = "clip_high = 0.001"
     original = declare(bench.study(overrides=[contrast]), bench.home)
-    assert "names" not in original["verdict"], (
-        "studies that name nothing keep the digest of earlier versions"
-    )
+    assert "names" not in original["verdict"]
     leave_begun(bench, "a/s0")
     content = declare(bench.study(overrides=[contrast, f"verdict.names={names}"]), bench.home)
     assert content["verdict"] == {**original["verdict"], "names": names}
@@ -219,7 +219,7 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
     words = ["--set", "update.epochs=2", "--seed", "0", "--steps", "7", "--name", "other"]
     assert initial["commands"] == [[file, *words]]
     (home / "a/s0").mkdir(parents=True)
-    (home / "a/s0/journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
+    write_lines(home / "a/s0/journal.jsonl", [BEGUN])
     same = {"steps": 7, "overrides": ["update.epochs=2"], "name": "other"}
     assert declare(bench.study(seeds=[0], arms=["b"], **same), home) == initial, (
         "it declares nothing new"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from asking import done, rows
 from calling import gspo_lab, lab_error
-from laboratory import json_of
+from laboratory import json_of, write_lines
 
 from gspo_lab.analysis.stats.passk import estimate_rating
 from gspo_lab.cli.evaluate import rated
@@ -140,10 +140,10 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     first, *answers = [json.loads(line) for line in journal.read_text().splitlines()]
     assert first["run"] == said.json["scores"][0]["run_id"]
     for answer in answers:
-        del answer["chain"]  # as in journals of before there were digests
-    lines = [json.dumps({**answer, **right}) + "\n" for answer in answers]
+        del answer["chain"]
+    lines = [json.dumps({**answer, **right}) for answer in answers]
     for path in runs.rglob("evaluations/*/journal.jsonl"):
-        path.write_text("".join(lines))
+        write_lines(path, lines)
     gspo_lab("records", "rebuild")
     done("records", "regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
     with Sandbox.open(slots=1, unsafe=True) as best:
