@@ -9,7 +9,7 @@ from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.claims.estimates import Estimate, Region, Untestable, exact, not_recorded
 from gspo_lab.analysis.readings import Minibatch, Reading, Reduce, Steps, Window, by_minibatch
 from gspo_lab.analysis.readings.curves import weights_within
-from gspo_lab.analysis.readings.read import CURVES
+from gspo_lab.analysis.readings.reading import CURVES
 
 Statistic = Callable[[ClaimData, str, int], float]
 """The number of a run of an arm and a seed. Raises Untestable where it was not measured."""

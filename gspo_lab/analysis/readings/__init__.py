@@ -3,7 +3,6 @@
 Only this package pools rows. Packages above it compare and show its values.
 """
 
-from gspo_lab.analysis.readings.read import by_layer, by_minibatch, by_step, pooled, read, summarise
 from gspo_lab.analysis.readings.reading import (
     Curve,
     Minibatch,
@@ -15,7 +14,13 @@ from gspo_lab.analysis.readings.reading import (
     Weight,
     Window,
     average,
+    by_layer,
+    by_minibatch,
+    by_step,
     middle,
+    pooled,
+    read,
+    summarise,
 )
 from gspo_lab.analysis.readings.runs import (
     FINISHED,

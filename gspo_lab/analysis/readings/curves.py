@@ -13,8 +13,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gspo_lab.analysis.readings.read import SIGNALS, by_step, hold, rows_of, signal
-from gspo_lab.analysis.readings.reading import Minibatch, Reading, Steps, Window
+from gspo_lab.analysis.readings.reading import (
+    SIGNALS,
+    Minibatch,
+    Reading,
+    Steps,
+    Window,
+    by_step,
+    hold,
+    rows_of,
+    signal,
+)
 from gspo_lab.analysis.readings.runs import (
     FINISHED,
     Source,
@@ -56,8 +65,8 @@ def measured(source: Source, reading: Reading = REWARD) -> dict[str, tuple[Float
 
 @once
 def reward_curves(source: Source) -> dict[tuple[str, int], tuple[Floats, Floats]]:
-    """(arm, seed) -> steps and mean training reward of every finished run, as `readings.read.hold`
-    has them.
+    """(arm, seed) -> steps and mean training reward of every finished run, as `reading.hold` has
+    them.
     """
     curves = {run: hold(run, by_step(source, REWARD)[run.id]) for run in runs(source, FINISHED)}
     return {(run.arm, run.seed): curve for run, curve in curves.items() if len(curve[0])}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
-from gspo_lab.recording.records.field import key, metric
+from gspo_lab.recording.records.metric import key, metric
 
 ROLLOUT = "rollout"
 """The bench under which training responses are stored."""

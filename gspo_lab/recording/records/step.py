@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
-from gspo_lab.recording.records.field import key, metric
+from gspo_lab.recording.records.metric import key, metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.recording.records.field import key, metric
-from gspo_lab.recording.records.reduction import (
+from gspo_lab.recording.records.metric import (
     Reduction,
     any_share,
     chi_square,
@@ -20,11 +19,13 @@ from gspo_lab.recording.records.reduction import (
     effective_sample_size,
     k1,
     k3,
+    key,
     known,
     largest,
     largest_size,
     mean,
     mean_share,
+    metric,
     per_token,
     quantiles,
     share,

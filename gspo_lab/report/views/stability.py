@@ -24,7 +24,7 @@ from gspo_lab.analysis.findings.training_curves import Track, course
 from gspo_lab.analysis.readings import Source, average
 from gspo_lab.analysis.readings.curves import entropy_collapses
 from gspo_lab.analysis.readings.curves import onsets as onsets_of
-from gspo_lab.analysis.readings.read import SIGNALS
+from gspo_lab.analysis.readings.reading import SIGNALS
 from gspo_lab.analysis.stats.collapse import (
     FROZEN,
     SMALL_ENTROPY,

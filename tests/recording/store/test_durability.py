@@ -22,9 +22,10 @@ RUN = "adding/grpo/s0"
 AMID = """
 import sys
 from pathlib import Path
-from gspo_lab.recording.store import ingest, journal_rows
+from gspo_lab.recording.store import ingest
 
-settle = journal_rows.write_run_state
+module = sys.modules[ingest.__module__]
+settle = module.write_run_state
 
 def told(connection, run_id, alive):
     print(run_id, flush=True)
@@ -32,7 +33,7 @@ def told(connection, run_id, alive):
     settle(connection, run_id, alive)
     print(run_id, flush=True)
 
-journal_rows.write_run_state = told
+module.write_run_state = told
 ingest(Path(sys.argv[1]))
 """
 """Says that a run's rows are written, all but where it stands; waits for a line; and says that it

@@ -12,8 +12,7 @@ import torch
 from measuring import numbers
 
 from gspo_lab.recording.records import UpdateRecord, update
-from gspo_lab.recording.records.field import metric
-from gspo_lab.recording.records.reduction import share
+from gspo_lab.recording.records.metric import metric, share
 from gspo_lab.study.declaration import reference_bands
 from gspo_lab.training.objectives import PRESETS, Batch, Recorder, response_detail, surrogate
 from gspo_lab.training.objectives.ratios import RATIOS, RULES, Level, Ratio, binds

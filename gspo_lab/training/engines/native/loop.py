@@ -11,28 +11,288 @@
             forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
         StepRecord, training answers, now and then a benchmark and a checkpoint ──> the journal
 
-Everything except the updates is in training_run.py.
+All randomness comes from (seed, where it is used): a run taken up from a checkpoint goes on bit for
+bit.
 """
 
+import dataclasses
 import gc
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from gspo_lab.common.states import STARTED, Phase
+from gspo_lab.recording.records import Record, RunStatus
+from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run
-from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.base import Grade, Problem, grade_answer
+from gspo_lab.tasks.evaluation import evaluate
 from gspo_lab.training.engines.base import Sink, Stop
+from gspo_lab.training.engines.facts import facts
+from gspo_lab.training.engines.native import checkpoint
 from gspo_lab.training.engines.native.asynchrony import Asked, Group, PendingGroups
 from gspo_lab.training.engines.native.build_run import RunComponents, set_up
-from gspo_lab.training.engines.native.experience import Experience
-from gspo_lab.training.engines.native.optimizer_update import MinibatchRows
+from gspo_lab.training.engines.native.experience import (
+    Experience,
+    pack_routes,
+    pad_rollouts,
+    turn_credit,
+)
+from gspo_lab.training.engines.native.optimizer_update import (
+    MinibatchRows,
+    UpdateResult,
+    update_record,
+)
 from gspo_lab.training.engines.native.prompt_stream import PromptStream
-from gspo_lab.training.engines.native.step_record import Clock, CompletedStep, positions
-from gspo_lab.training.engines.native.training_run import TrainingRun
-from gspo_lab.training.samplers.base import Request, Rollout
+from gspo_lab.training.engines.native.step_record import (
+    Clock,
+    CompletedStep,
+    count,
+    positions,
+    step_record,
+    training_answers,
+)
+from gspo_lab.training.engines.step_numbers import RunTotals, need_grades
+from gspo_lab.training.models.load import encode_prompt, weights_digest
+from gspo_lab.training.objectives import advantages, decoupled, overlong_penalty
+from gspo_lab.training.samplers.base import Request, Rollout, noise_key
+from gspo_lab.training.samplers.multi_turn import sample_multi_turn
+
+
+class TrainingRun:
+    """One run on its way: the parts it needs, where its records go, and what it has counted."""
+
+    def __init__(self, run: Run, components: RunComponents, sink: Sink, folder: Path) -> None:
+        self.settings = run.settings
+        self.seed = run.seed
+        self.owner = run.id
+        # Coupled arms share every random number of a seed; uncoupled ones mix the arm's name into
+        # their noise.
+        self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
+        self.components = components
+        self.sink = sink
+        self.folder = RunFolder(folder)
+        self.totals = RunTotals()
+        self.kept: dict[str, checkpoint.Checkpointed] = {**components.trained}
+        """What a checkpoint holds, by its name."""
+        if run.settings.rollout.staleness:
+            self.kept["past"] = components.lag
+        self.problems = components.task.problems("train")
+        self.prompts = PromptStream(self.problems, run.seed, run.settings.rollout.prompts_per_step)
+
+    def begin(self, step: int, **about: Any) -> None:
+        """Say that a worker takes the run up at step `step`, with what it knows of itself; `about`
+        as of `facts`.
+        """
+        components = self.components
+        worker_facts = facts(
+            model=components.policy.model,
+            tokenizer=components.tokenizer,
+            task=components.task,
+            task_keys=components.task_keys,
+            device=components.device,
+            **about,
+        )
+        if components.critic is not None:
+            worker_facts["critic"] = weights_digest(components.critic.trained.model)
+        if of_sampler := components.sampler.facts():
+            worker_facts["sampler"] = of_sampler
+        self.sink.write([RunStatus(state=STARTED, step=step, at=time.time(), facts=worker_facts)])
+
+    def open(self, stop: Stop) -> bool:
+        """What comes before the first step of all; False when `stop` asks for an end there."""
+        if stop():
+            return False
+        self.evaluate(0)
+        self.checkpoint(0)
+        return True
+
+    def requests(
+        self, step: int, replacements: Sequence[Problem] | None = None, start: int = 0
+    ) -> list[Request]:
+        """The [P x G] responses that a step asks for, a problem's side by side: to its own
+        problems, or to `replacements`, which stand in the step from place `start` on."""
+        problems = self.prompts.step(step) if replacements is None else replacements
+        requests = []
+        for place, problem in enumerate(problems, start):
+            prompt_ids = tuple(encode_prompt(self.components.tokenizer, problem.prompt))
+            for sample in range(self.settings.rollout.group_size):
+                key = noise_key(*self.noise, "rollout", step, place, sample)
+                requests.append(Request(problem.id, prompt_ids, sample, key))
+        return requests
+
+    def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
+        """The responses asked for, in their order, with the turns that the task has; `problems` are
+        the requests'.
+        """
+        components = self.components
+        sampler = self.components.sampler
+        self.folder.enter(Phase.SAMPLING)
+        routes = self.settings.routing_replay == "rollout" or (
+            components.policy.routers is not None and sampler.separate and sampler.tells_routes
+        )
+        return sample_multi_turn(
+            sampler,
+            requests,
+            problems,
+            components.task,
+            components.tokenizer,
+            components.sampling,
+            routes=routes,
+        )
+
+    def grade(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> list[Grade]:
+        """The grades of responses to `problems`, one each."""
+        return [
+            grade_answer(
+                self.components.task, problem, r.text, truncated=r.truncated, turns=r.turns
+            )
+            for problem, r in zip(problems, rollouts, strict=True)
+        ]
+
+    def rewards(self, grades: Sequence[Grade]) -> torch.Tensor:
+        """[P, G] of a step's rewards; where the grader failed that is 0."""
+        rewards = torch.tensor([0.0 if grade.reward is None else grade.reward for grade in grades])
+        group = self.settings.rollout.group_size
+        return rewards.view(len(grades) // group, group)
+
+    def rewards_by_name(self, grades: Sequence[Grade]) -> torch.Tensor:
+        """[K, P, G] of a step's K rewards by name, in the order of the task's names; 0 where the
+        grader failed.
+        """
+        values = [
+            [(grade.rewards or {}).get(name, 0.0) for grade in grades]
+            for name in self.components.task.reward_names
+        ]
+        return torch.tensor(values).view(len(values), -1, self.settings.rollout.group_size)
+
+    def penalties(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
+        """[P, G] of what length takes from the rewards of responses."""
+        rollout = self.settings.rollout
+        # What the limit counts: of several turns the replies too.
+        length_PG = torch.tensor([float(len(response.response_ids)) for response in rollouts]).view(
+            -1, rollout.group_size
+        )
+        if rollout.overlong_buffer is None:
+            return length_PG * 0
+        limit = self.components.sampling.max_tokens
+        return overlong_penalty(length_PG, limit, rollout.overlong_buffer, rollout.overlong_penalty)
+
+    def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
+        """LabError where the grader failed on more of a step's responses than the study allows."""
+        need_grades(
+            step,
+            [(grade.error, grade.reward) for grade in grades],
+            self.settings.rollout.max_grader_errors,
+        )
+
+    def experience(
+        self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor, grades: Sequence[Grade] = ()
+    ) -> Experience:
+        """The batch as tensors, with its advantages; the old policy is not yet known in it. Where
+        turns are credited `grades` tell what each has earned, and the rewards by name."""
+        components = self.components
+        objective = self.settings.objective
+        self.folder.enter(Phase.UPDATING)
+        experience = pad_rollouts(rollouts, components.tokenizer.pad_token_id, components.device)
+        if not rollouts:
+            adv = reward_PG.view(0, 1)
+        elif components.critic is not None:
+            adv = components.critic.advantages(experience, reward_PG.flatten())
+        elif objective.turn_credit == "turn":
+            adv = turn_credit(rollouts, grades, reward_PG, objective.advantage)
+        elif objective.advantage == "gdpo":
+            weights = [
+                objective.reward_weights.get(name, 1.0) for name in components.task.reward_names
+            ]
+            adv = decoupled(self.rewards_by_name(grades), weights).view(-1, 1)
+        else:
+            adv = advantages(reward_PG, objective.advantage).view(-1, 1)
+        experience.credit(adv.to(components.device))
+        experience.leave_out(rollouts, objective.truncated)
+        if self.settings.update.skip_zero_advantage and not objective.regularised:
+            experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
+        if self.settings.routing_replay == "rollout":
+            routers = components.policy.routers
+            assert routers is not None
+            experience.rollout_routes_NSLK = pack_routes(
+                rollouts, experience, routers.layers, routers.top_k
+            )
+        return experience
+
+    def record(self, step: CompletedStep, updates: Sequence[UpdateResult]) -> None:
+        """Count a step that has been trained on, and write all that is recorded of it."""
+        settings = self.settings
+        components = self.components
+        records: list[Record] = [
+            update_record(components.updater, step.experience, update) for update in updates
+        ]
+        count(self.totals, step, settings, components)
+        records.append(step_record(step, settings, components, self.totals))
+        records += training_answers(step, settings, components.task, self.seed)
+        self.sink.write(records)
+        self.totals.seconds_record = step.clock.since_lap()
+
+    def after(self, steps: int) -> None:
+        """What is due when `steps` steps are complete: benchmarks, a checkpoint."""
+        self.evaluate(steps)
+        if steps % self.settings.update.checkpoint_every == 0 and steps < self.settings.steps:
+            self.checkpoint(steps)
+
+    def end(self) -> None:
+        """Leave the trained model."""
+        checkpoint.save_model(
+            self.folder.final, self.components.policy.model, self.components.tokenizer
+        )
+
+    def evaluate(self, step: int) -> None:
+        """Ask the benchmarks that are due after `step` steps; all are at the start and at the
+        end.
+        """
+        steps = self.settings.steps
+        components = self.components
+        due = [
+            bench for bench in self.settings.bench if step in (0, steps) or step % bench.every == 0
+        ]
+        if not due:
+            return
+        self.folder.enter(Phase.EVALUATING)
+        with components.lag.sample_current_weights(components.sampler):
+            for bench in due:
+                task = components.bench_tasks[bench.name]
+                sampler = components.sampler
+                self.sink.write(
+                    evaluate(
+                        bench,
+                        task,
+                        sampler,
+                        components.tokenizer,
+                        seed=self.seed,
+                        step=step,
+                        steps=steps,
+                    )
+                )
+
+    def checkpoint(self, steps: int) -> None:
+        """Keep what the run goes on from after `steps` steps."""
+        checkpoint.save(
+            self.folder.resume, self.owner, steps, self.kept, dataclasses.asdict(self.totals)
+        )
+
+    def resume(self) -> int:
+        """Put back what the last checkpoint kept; the step to go on with."""
+        saved = checkpoint.load(self.folder.resume, self.owner, self.kept)
+        if saved is None:
+            return 0
+        step, totals = saved
+        self.components.lag.follow(self.components.sampler)
+        self.totals = RunTotals(**totals)
+        return step
 
 
 def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, StepRecord
-from gspo_lab.recording.records.reduction import nine_quantiles
+from gspo_lab.recording.records.metric import nine_quantiles
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.evaluation import answer_record

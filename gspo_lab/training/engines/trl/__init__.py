@@ -4,7 +4,7 @@ of it.
     the worker ── torchrun ──> N processes (rank_process.py), each with the model and a share
         ^  │                   of the rollout batch
         │  └─ "written", "stop" ─> prompts, samples, grades, benchmarks, checkpoints: the lab's
-        │                          (native/training_run.py)
+        │                          (native/loop.py)
         │                          log-probs, loss, gradient, step: TRL's (trainer.py)
         └──────── records ──────── rank 0
 

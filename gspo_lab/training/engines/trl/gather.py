@@ -16,10 +16,10 @@ from torch import Tensor
 
 from gspo_lab.tasks.base import Grade, Problem
 from gspo_lab.training.engines.native.experience import Experience, Microbatch, microbatch
+from gspo_lab.training.engines.native.loop import TrainingRun
 from gspo_lab.training.engines.native.optimizer_update import MinibatchRows, UpdateResult
 from gspo_lab.training.engines.native.policy import Forward
 from gspo_lab.training.engines.native.step_record import Clock, CompletedStep, positions
-from gspo_lab.training.engines.native.training_run import TrainingRun
 from gspo_lab.training.models.routing import RoutingRecorder
 from gspo_lab.training.objectives import Batch, surrogate
 from gspo_lab.training.samplers.base import Rollout

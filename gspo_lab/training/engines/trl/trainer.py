@@ -38,10 +38,10 @@ from gspo_lab.recording.records.update import OF_OPTIMIZER
 from gspo_lab.study import Run
 from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.native.build_run import set_up
+from gspo_lab.training.engines.native.loop import TrainingRun
 from gspo_lab.training.engines.native.optimizer_update import UpdateResult
 from gspo_lab.training.engines.native.step_record import Clock
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
-from gspo_lab.training.engines.native.training_run import TrainingRun
 from gspo_lab.training.engines.trl import VERSIONS, TrlEngine, trainer_settings
 from gspo_lab.training.engines.trl.gather import Pass, RolloutBatch, Share, updated
 from gspo_lab.training.objectives import advantages

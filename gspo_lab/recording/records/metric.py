@@ -1,5 +1,6 @@
-"""The rules that make one number of a record from the tensors of a whole mini-batch. A rule stands
-at its field in `UpdateRecord`; `objectives.recorder.Recorder` applies it for every engine.
+"""How a recorded number is declared: its unit, its meaning, the weight with which its rows are
+pooled, and the rule that makes it from a mini-batch's tensors, which `objectives.recorder.Recorder`
+applies for every engine.
 
 A rule names the numpy arrays that it reads: a loss's metrics by the fields that they are for, the
 others (`tokens`, `active`, `log_ratio`, ...) as `Recorder` does. Only methods of arrays are used.
@@ -7,7 +8,7 @@ others (`tokens`, `active`, `log_ratio`, ...) as `Recorder` does. Only methods o
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gspo_lab.common.plain_data import OptionalFloat
@@ -148,3 +149,21 @@ def k1(l_N: Array) -> float:
 def k3(l_N: Array, ratio_N: Array) -> float:
     """The mean of r - 1 - l."""
     return float((ratio_N - 1 - l_N).mean())
+
+
+def metric(
+    meaning: str, unit: str = "-", *, per: str | None = None, rule: Reduction | None = None
+) -> Any:
+    """A recorded number: its definition and its unit.
+
+    `per` names the column of the same record that counts what the number is a mean over. A mean
+    over several rows weighs each row by that column; without one every row counts alike. `rule`
+    makes the number from a mini-batch's tensors; None: the engine knows it.
+    """
+    metadata = {"unit": unit, "meaning": meaning, "per": per, "rule": rule}
+    return field(default=None, metadata=metadata)
+
+
+def key(meaning: str) -> Any:
+    """A field that every record has: part of its place, or always known."""
+    return field(metadata={"unit": "-", "meaning": meaning, "per": None, "rule": None})
