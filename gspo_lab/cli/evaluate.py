@@ -408,7 +408,7 @@ def _print_scores(
 ) -> None:
     """The table of one benchmark's scores, and how a study's arms compare on it."""
     readable = [_readable(row) for row in rows]
-    print_table(readable, empty="no answers", title=f"{name}\n{_asked_how(bench, rows)}")
+    print_table(readable, empty="no answers", title=f"{name}\n{_protocol(bench, rows)}")
     if compared:
         print_table(compared, empty="", title="\narms, on new problems and new seeds")
 
@@ -566,7 +566,7 @@ def _rating_words(rating: JsonMapping) -> str:
     )
 
 
-def _asked_how(bench: "Bench", rows: list[JsonObject]) -> str:
+def _protocol(bench: "Bench", rows: list[JsonObject]) -> str:
     sampling = bench.sampling
     task = bench.task
     limits = [row["limits"] for row in rows if row["limits"]]

@@ -244,7 +244,7 @@ def make_study(
     study = load_study(
         study_file,
         overrides=overrides or (),
-        seeds=_asked_seeds(seeds, seed),
+        seeds=_parse_seeds(seeds, seed),
         steps=steps,
         arms=names,
         name=name,
@@ -280,7 +280,7 @@ def with_study(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _asked_seeds(text: str | None, seed: int | None) -> int | list[int] | None:
+def _parse_seeds(text: str | None, seed: int | None) -> int | list[int] | None:
     """The seeds of `--seeds` and `--seed`: a count, a list, or None without either."""
     if seed is not None:
         if text is not None:

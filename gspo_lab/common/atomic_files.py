@@ -182,8 +182,8 @@ def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> I
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        if not _taken_within(file, patience_seconds, path):
-            raise InUse(f"{refusal} (process {_named(path)[0] or 'unknown'})")
+        if not _lock_within(file, patience_seconds, path):
+            raise InUse(f"{refusal} (process {_holder_in_file(path)[0] or 'unknown'})")
         file.truncate(0)
         file.write(f"{os.getpid()} {_host()}")
         file.flush()
@@ -204,7 +204,7 @@ def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
     """Lock an open file itself, so that deleting a lock file has no effect; yields whether the lock
     was free.
     """
-    locked = _taken_within(file, patience_seconds)
+    locked = _lock_within(file, patience_seconds)
     _HELD.add(file)
     try:
         yield locked
@@ -223,8 +223,8 @@ def wait_for_lock(path: Path, *, patience_seconds: float | None = None) -> Itera
     Waits without limit, or raises InUse after `patience_seconds`.
     """
     with path.open("a+") as file:
-        if not _taken_within(file, WAIT_SECONDS if patience_seconds is None else patience_seconds):
-            holder = f"{path} is held by process {_named(path)[0] or 'unknown'}"
+        if not _lock_within(file, WAIT_SECONDS if patience_seconds is None else patience_seconds):
+            holder = f"{path} is held by process {_holder_in_file(path)[0] or 'unknown'}"
             if patience_seconds is not None:
                 raise InUse(holder)
             print(visible(f"gspo-lab: {holder}; waiting"), file=sys.stderr)
@@ -254,8 +254,8 @@ def lock_holder(path: Path) -> str | None:
             # each other.
             return (
                 _remote_holder(path)
-                if _taken(file, fcntl.LOCK_SH)
-                else _named(path)[0] or "unknown"
+                if _try_lock(file, fcntl.LOCK_SH)
+                else _holder_in_file(path)[0] or "unknown"
             )
     except FileNotFoundError:
         return None
@@ -263,11 +263,11 @@ def lock_holder(path: Path) -> str | None:
 
 def _remote_holder(path: Path) -> str | None:
     """The holder of the lock on another host, by the name in its file and its heartbeat."""
-    process, elsewhere = _named(path)
+    process, elsewhere = _holder_in_file(path)
     return process if elsewhere and time.time() - path.stat().st_mtime <= SILENT_SECONDS else None
 
 
-def _named(path: Path) -> tuple[str, bool]:
+def _holder_in_file(path: Path) -> tuple[str, bool]:
     """The process that a lock's file names, with its host if that is another one, and whether it
     is.
     """
@@ -285,19 +285,19 @@ def _beat(path: Path, stopped: threading.Event) -> None:
             os.utime(path)
 
 
-def _taken_within(file: IO[Any], seconds: float, shared: Path | None = None) -> bool:
+def _lock_within(file: IO[Any], seconds: float, shared: Path | None = None) -> bool:
     """Whether an open file could be locked in time; `shared`: its path, if another host may hold it
     too.
     """
     give_up = time.monotonic() + seconds
-    while not _taken(file, fcntl.LOCK_EX) or (shared is not None and _remote_holder(shared)):
+    while not _try_lock(file, fcntl.LOCK_EX) or (shared is not None and _remote_holder(shared)):
         if time.monotonic() > give_up:
             return False
         time.sleep(0.05)
     return True
 
 
-def _taken(file: IO[Any], operation: int) -> bool:
+def _try_lock(file: IO[Any], operation: int) -> bool:
     try:
         fcntl.flock(file, operation | fcntl.LOCK_NB)
     except BlockingIOError:

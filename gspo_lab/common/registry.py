@@ -91,7 +91,7 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
     where, _, attribute = names_of(kind, table).get(name, name).rpartition(":")
     try:
         with nullcontext() if name in table else from_source():
-            module = _from_file(base or Path(), where) if where.endswith(".py") else _module(where)
+            module = _load_file(base or Path(), where) if where.endswith(".py") else _module(where)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in EXTRA_OF:
@@ -174,7 +174,7 @@ def _module(where: str) -> ModuleType:
     return importlib.import_module(where)
 
 
-def _from_file(base: Path, where: str) -> ModuleType:
+def _load_file(base: Path, where: str) -> ModuleType:
     path = (base / where).resolve()
     if not path.is_file():
         raise LabError(f"no file {path}")

@@ -374,7 +374,7 @@ class ProgressView:
                 self._warned.add(line)
                 self.print_line(line)
 
-    def _shown(self) -> list[ProgressCell]:
+    def _visible_cells(self) -> list[ProgressCell]:
         """The cells of stages that are not over; all cells at the end."""
         open_stages = {
             cell.stage for cell in self._cells if cell.progress.state is not State.FINISHED
@@ -404,7 +404,7 @@ class ProgressView:
         return steps_done / max(1, sum(cell.progress.steps for cell in self._cells))
 
     def _line(self, clock: float) -> str:
-        running = [cell for cell in self._shown() if cell.progress.state is State.RUNNING]
+        running = [cell for cell in self._visible_cells() if cell.progress.state is State.RUNNING]
         texts = [_cell_text(cell, clock) for cell in running[:RUNNING_NAMED]]
         if len(running) > RUNNING_NAMED:
             texts.append(f"{len(running) - RUNNING_NAMED} more running")
@@ -413,7 +413,7 @@ class ProgressView:
         return "; ".join([*texts, self._summary(clock)])
 
     def _table(self, clock: float) -> Group:
-        cells = self._shown()
+        cells = self._visible_cells()
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
         label_width = max(map(len, rows), default=0) + 20

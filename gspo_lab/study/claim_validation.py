@@ -65,7 +65,7 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
             )
     library = claim_names()
     if claim.metric is not None and claim.name not in library:
-        yield from _in_place(claim, claim.metric, benches)
+        yield from _table_mistakes(claim, claim.metric, benches)
     elif claim.metric is not None:
         yield (
             f": a built-in claim's name; a claim with metric = '{claim.metric}' needs a name of"
@@ -81,7 +81,7 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
         )
 
 
-def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterator[str]:
+def _table_mistakes(claim: ClaimTable, metric: str, benches: Sequence[str]) -> Iterator[str]:
     yield from (
         f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None
     )

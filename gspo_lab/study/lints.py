@@ -259,7 +259,7 @@ def _unread(study: Study, facts: ModelFacts) -> Lines:
                 declared or all(unread(key, sibling.settings) for sibling in study.arms.values())
             ):
                 lines.setdefault(
-                    f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []
+                    f"{key.removeprefix('objective.')} = {_text_of(value)} {why}", []
                 ).append(arm.name)
     for line, names in lines.items():
         where = "" if len(names) == len(study.arms) else f"arm.{', arm.'.join(names)}: "
@@ -298,7 +298,7 @@ def _one_arm_only(study: Study, facts: ModelFacts) -> Lines:
     for name, key in compared.items():
         if pairs and all(values[a.name].get(key) != values[b.name].get(key) for a, b in pairs):
             values_text = ", ".join(
-                f"{arm.name}: {_shown(values[arm.name].get(key))}" for arm in pairs[0]
+                f"{arm.name}: {_text_of(values[arm.name].get(key))}" for arm in pairs[0]
             )
             yield (
                 name,
@@ -381,13 +381,13 @@ def _benchmarks(study: Study, facts: ModelFacts) -> Lines:
                 )
 
 
-def _around(study: Study, facts: ModelFacts) -> Lines:
+def _failing_graders(study: Study, facts: ModelFacts) -> Lines:
     for task, failure in facts.grader_failures.items():
         yield "grader-fails", f"task '{task}': its grader fails: {failure}"
 
 
 OF_ARMS = (_range, _aggregation, _other_settings)
-OF_STUDIES = (_replay, _unread, _one_arm_only, _seeds, _benchmarks, _around)
+OF_STUDIES = (_replay, _unread, _one_arm_only, _seeds, _benchmarks, _failing_graders)
 
 
 def _token(arm: Arm) -> bool:
@@ -398,5 +398,5 @@ def _clips(arm: Arm) -> bool:
     return arm.settings.objective.policy_loss == "clip"
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     return "unset" if value is None else str(value)

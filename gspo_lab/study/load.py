@@ -539,7 +539,7 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
         return model.model_validate(data)
     except ValidationError as error:
         for item in error.errors():
-            path_parts = _named([str(part) for part in item["loc"]], data)
+            path_parts = _path_by_bench_name([str(part) for part in item["loc"]], data)
             flat = (
                 where.startswith("arm.") and path_parts[0] == "objective"
             )  # an arm writes the objective's keys flat
@@ -556,7 +556,7 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
         return None
 
 
-def _named(path: list[str], data: Any) -> list[str]:
+def _path_by_bench_name(path: list[str], data: Any) -> list[str]:
     """The path to a value, with a benchmark's name in place of its index: `bench.held-out`."""
     if path[:1] == ["bench"] and len(path) > 1 and path[1].isdigit():
         name = (

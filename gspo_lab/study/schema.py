@@ -53,7 +53,7 @@ class TaskTable(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_its_name(cls, data: Any) -> Any:
+    def _from_name(cls, data: Any) -> Any:
         return {"name": data} if isinstance(data, str) else data
 
     @property
@@ -73,7 +73,7 @@ class EngineTable(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_its_name(cls, data: Any) -> Any:
+    def _from_name(cls, data: Any) -> Any:
         return {"name": data} if isinstance(data, str) else data
 
     @model_serializer(mode="wrap")

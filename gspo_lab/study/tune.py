@@ -132,7 +132,7 @@ class Tune(Table):
 
         def rank(index: int) -> tuple[float, float, int]:
             distance = sum(
-                _apart(value, self.declared[arm][key])
+                _distance(value, self.declared[arm][key])
                 for key, value in self.candidates[arm][index].items()
             )
             # Half and double are equally far, so round off the last bits of their logarithms.
@@ -143,7 +143,7 @@ class Tune(Table):
         )
 
 
-def _apart(value: Any, declared: Any) -> float:
+def _distance(value: Any, declared: Any) -> float:
     """The distance of a value from the declared one: by their ratio where both are positive
     numbers.
     """

@@ -244,7 +244,7 @@ def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, OptionalFloat]:
     return None, None
 
 
-def _any_word(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
+def _any_claim_settled(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
     """Of M claims "this arm ends above the baseline", declared together, whether any is supported
     or contradicted.
     """
@@ -263,7 +263,7 @@ def _any_word(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclu
     return Conclusion(bool(words), "contradicted" in words, "supported" in words)
 
 
-CLAIMS = Method("4 claims, any with a word, Holm", _any_word, "at most the band")
+CLAIMS = Method("4 claims, any with a word, Holm", _any_claim_settled, "at most the band")
 
 
 def _claim_cells() -> list[Cell]:

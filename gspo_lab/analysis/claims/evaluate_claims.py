@@ -146,8 +146,8 @@ def _read_twice(claim: Claim, data: ClaimData) -> Estimates:
     reading = claim.read(data)
     if not scores(data.source)["errors"].any():
         return reading
-    left_out = _alone(reading)
-    counted_wrong = _alone(claim.read(replace(data, ungraded_wrong=True)))
+    left_out = _side_before_holm(reading)
+    counted_wrong = _side_before_holm(claim.read(replace(data, ungraded_wrong=True)))
     if left_out != counted_wrong:
         text = (
             "answers that could not be graded decide: left out it is"
@@ -157,7 +157,7 @@ def _read_twice(claim: Claim, data: ClaimData) -> Estimates:
     return reading
 
 
-def _alone(reading: Estimates) -> Side | None:
+def _side_before_holm(reading: Estimates) -> Side | None:
     """What a reading says before Holm's rule; None: inconclusive."""
     side, p = weigh(reading.parts)
     return side if p is None or p < reading.alpha else None

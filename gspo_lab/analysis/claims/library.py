@@ -350,7 +350,9 @@ def expert_change(data: ClaimData, grpo: str) -> Estimates:
     for seed in data.seeds:
         after_one[seed] = data.number(one_update, grpo, seed)
         last[seed] = data.number(last_update, grpo, seed)
-        changes = _by_layer(data, replace(one_update, metric="expert_change_layers"), grpo, seed)
+        changes = _change_by_layer(
+            data, replace(one_update, metric="expert_change_layers"), grpo, seed
+        )
         layers = len(changes)
         slope[seed] = float(np.polyfit(np.arange(layers), changes, 1)[0]) if layers > 1 else 0.0
     name = "expert change after one update"
@@ -371,7 +373,7 @@ def expert_change(data: ClaimData, grpo: str) -> Estimates:
     return Estimates(tuple(parts), (at_end,), tuple(reasons))
 
 
-def _by_layer(data: ClaimData, reading: Reading, arm: str, seed: int) -> list[float]:
+def _change_by_layer(data: ClaimData, reading: Reading, arm: str, seed: int) -> list[float]:
     steps = range(data.settings(arm).steps)
     layers = by_layer(data.source, reading, steps).get(data.run(arm, seed), ())
     if not layers or None in layers:

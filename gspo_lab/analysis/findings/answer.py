@@ -199,11 +199,11 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
         calmer = _other_rate(source, 0.25, "calmer")
         return StudyAnswer("all collapsed", "red", calmer, (_causes(source),), why=why)
     if claims:
-        return _of_claims(source, claims)
+        return _claims_answer(source, claims)
     if declared.verdict.over is not None and declared.primary is not None:
-        return _of_curve(source)
+        return _rate_curve_answer(source)
     if decided.doses is not None:
-        return _of_doses(source)
+        return _dose_answer(source)
     if not decided.verdicts:
         why = " ".join(decided_sentences(decided))
         command = _rerun(source, "plan")
@@ -211,7 +211,7 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
             command = ("run", *drop_options(_commands(source), "--arms"))
         return StudyAnswer("no verdict", "grey", command, (count,), why=why)
     return _withheld(source) or (
-        _of_stability if declared.verdict.question == "stability" else _of_scores
+        _stability_answer if declared.verdict.question == "stability" else _score_answer
     )(source)
 
 
@@ -252,7 +252,7 @@ def _colour(verdicts: Sequence[Verdict], *, partly: bool) -> Colour:
     return "blue" if partly or all(verdict.direction < 0 for verdict in verdicts) else "green"
 
 
-def _of_scores(source: Source) -> StudyAnswer:
+def _score_answer(source: Source) -> StudyAnswer:
     verdicts = decision(source).answering
     words = {verdict.word for verdict in verdicts}
     # State one bound on the rate of unstable runs; a single equivalence verdict has its own.
@@ -289,7 +289,7 @@ def _word(verdicts: Sequence[Comparison]) -> str:
     return f"{verdicts[0].better} better" if len(verdicts) == 1 else "arm by arm"
 
 
-def _of_stability(source: Source) -> StudyAnswer:
+def _stability_answer(source: Source) -> StudyAnswer:
     """Grey, too, where no run was unstable: then stability cannot be compared."""
     verdicts: tuple[StabilityVerdict, ...] = tuple(stability_verdicts(source).values())
     words = {verdict.word for verdict in verdicts}
@@ -319,7 +319,7 @@ def _of_stability(source: Source) -> StudyAnswer:
     return StudyAnswer(word, colour, _replicate(source), grounds, verdicts)
 
 
-def _of_curve(source: Source) -> StudyAnswer:
+def _rate_curve_answer(source: Source) -> StudyAnswer:
     """The answer of `[verdict] over`: each arm at its own best value of the swept setting."""
     curve = rate_curve(source)
     assert curve is not None
@@ -342,7 +342,7 @@ def _of_curve(source: Source) -> StudyAnswer:
     return StudyAnswer(_word(verdicts), colour, _replicate(source), grounds, verdicts)
 
 
-def _of_doses(source: Source) -> StudyAnswer:
+def _dose_answer(source: Source) -> StudyAnswer:
     doses = decision(source).doses
     assert doses is not None
     why = " ".join(decided_sentences(decision(source)))
@@ -376,7 +376,7 @@ def _excludes_one(ratio: DoseLimits) -> bool:
     )
 
 
-def _of_claims(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
+def _claims_answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     words = [claim.word for claim in claims]
     whys = [f"{capital(claim.because)}." for claim in claims[:2] if claim.because]
     grounds = (" ".join(whys),)

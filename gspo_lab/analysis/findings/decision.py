@@ -437,7 +437,7 @@ def _verdicts(
     for arm in declared.treatments:
         both = (declared.baseline, arm)
         pairs, _ = _pairs(ended, seeds, *both)
-        forbids = [*forbidden.get(arm, ()), *_of_other_steps(declared, ended, pairs, arm)]
+        forbids = [*forbidden.get(arm, ()), *_different_last_steps(declared, ended, pairs, arm)]
         withheld = [Reason("not-matched", why) for why in forbids]
         if len(pairs) < len(seeds):
             withheld.append(_incomplete(running, pairs, seeds))
@@ -552,7 +552,7 @@ def _weighted_sums(
     return [sum(of_seed) for of_seed in zip(*by_arm, strict=True)]
 
 
-def _of_other_steps(
+def _different_last_steps(
     declared: Declaration, ended: Sequence[RunOutcome], seeds: Pairs, arm: str
 ) -> Iterator[str]:
     """Why the final scores of imported runs cannot be subtracted: logs of unequal length end at

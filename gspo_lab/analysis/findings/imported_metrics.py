@@ -96,7 +96,7 @@ def imported_metrics(source: Source) -> ImportedMetrics | None:
     if not origins:
         return None
     names = {arm: tuple(_names(source, arm, origins)) for arm in source.declaration.arms}
-    apart = [*_apart(names), *_reward_sums(names)]
+    apart = [*_different_definitions(names), *_reward_sums(names)]
     differ = any(line.startswith(f"{REWARD}:") for line in apart)
     metrics = ImportedMetrics(names, tuple(apart), (), differ)
     return replace(metrics, warnings=tuple(_warnings(source, metrics)))
@@ -115,7 +115,7 @@ def _names(source: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[
         yield LoggedName(name, **recorded, value=average(values.get(name, ())))
 
 
-def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
+def _different_definitions(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
     """A quantity is the same in two arms where some definition of it is."""
     meanings: dict[str, dict[str, set[str]]] = {}
     for arm, of_arm in names.items():
@@ -151,7 +151,7 @@ def _reward_sums(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
 def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
     declared = source.declaration
     names = metrics.names
-    yield from _of_settings(declared)
+    yield from _settings_notes(declared)
     for arm in declared.arms:
         if _ends(source, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
             yield (
@@ -177,11 +177,11 @@ def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:
     if extra:
         listed = "; ".join(f"{arm} {', '.join(map(str, more))}" for arm, more in extra.items())
         yield f"Seeds that not all arms have, and that no pair is made of: {listed}."
-    yield from _of_lengths(source)
-    yield from _of_benchmarks(source)
+    yield from _length_notes(source)
+    yield from _benchmark_notes(source)
 
 
-def _of_lengths(source: Source) -> Iterator[str]:
+def _length_notes(source: Source) -> Iterator[str]:
     """What is said where the logs of the arms have different lengths."""
     for measure, by_run in read_lengths(source.evidence, source.study).items():
         ends = {
@@ -200,7 +200,7 @@ def _of_lengths(source: Source) -> Iterator[str]:
             yield f"Logs differ in {measure}: {text}.{f' {ENDS}' if measure == LENGTH else ''}"
 
 
-def _of_benchmarks(source: Source) -> Iterator[str]:
+def _benchmark_notes(source: Source) -> Iterator[str]:
     """What is said where runs were asked different numbers of a benchmark's problems."""
     benchmarks = scores(source).dropna(subset=["problems"])
     sizes: dict[str, set[int]] = {}
@@ -212,7 +212,7 @@ def _of_benchmarks(source: Source) -> Iterator[str]:
             yield f"Runs were asked {text} problems of {bench}: their scores are not of one set."
 
 
-def _of_settings(declared: Declaration) -> Iterator[str]:
+def _settings_notes(declared: Declaration) -> Iterator[str]:
     for arm in declared.arms.values():
         update = arm.settings.update
         objective = arm.settings.objective

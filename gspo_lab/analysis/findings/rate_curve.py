@@ -199,7 +199,7 @@ def _comparisons(
             CurveComparison(
                 arm,
                 baseline,
-                _about(source, verdict),
+                _with_starting_models(source, verdict),
                 _ratio(places[arm] - places[baseline]),
                 _ratio(ranges[arm][:, 1] - ranges[baseline][:, 1]),
                 _ratio(width),
@@ -212,7 +212,7 @@ def _comparisons(
     return tuple(out)
 
 
-def _about(source: Source, verdict: Comparison) -> Comparison:
+def _with_starting_models(source: Source, verdict: Comparison) -> Comparison:
     return replace(verdict, about=starting_models(source.declaration))
 
 

@@ -121,10 +121,10 @@ def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
     decided = decision(source)
     levels = {}
     for arm, verdict in decided.verdicts.items():
-        levels[arm] = _of_sides(source, verdict, ({decided.baseline: 1.0}, {arm: 1.0}))
+        levels[arm] = _levels_of_sides(source, verdict, ({decided.baseline: 1.0}, {arm: 1.0}))
     if decided.contrast is not None:
         weights = sides(source.declaration.verdict.contrast or {})
-        levels[decided.contrast.subject] = _of_sides(source, decided.contrast, weights)
+        levels[decided.contrast.subject] = _levels_of_sides(source, decided.contrast, weights)
     return levels
 
 
@@ -145,7 +145,7 @@ def _levels(name: str, per_seed: Sequence[Levels]) -> ScoreLevels:
     return ScoreLevels(name, *means)
 
 
-def _of_sides(
+def _levels_of_sides(
     source: Source,
     verdict: Comparison,
     weights: tuple[Mapping[str, float], Mapping[str, float]],
@@ -155,7 +155,7 @@ def _of_sides(
     seeds = [seed for seed in decision(source).seeds if all((arm, seed) in runs for arm in arms)]
     columns = []
     for side in weights:
-        columns.append([_weighed(side, runs, seed) for seed in seeds])
+        columns.append([_weighted_levels(side, runs, seed) for seed in seeds])
     baseline, subject = columns
     apart = []
     for first, second in zip(baseline, subject, strict=True):
@@ -169,18 +169,18 @@ def _of_sides(
     )
 
 
-def _weighed(
+def _weighted_levels(
     side: Mapping[str, float], runs: Mapping[tuple[str, int], RunOutcome], seed: int
 ) -> Levels:
     by_arm = [_run_levels(runs[arm, seed]) for arm in side]
     out: list[OptionalFloat] = []
     for place in range(3):
         column = [levels[place] for levels in by_arm]
-        weighed = [
+        weighted = [
             weight * score
             for weight, score in zip(side.values(), column, strict=True)
             if score is not None
         ]
-        out.append(sum(weighed) if len(weighed) == len(column) else None)
+        out.append(sum(weighted) if len(weighted) == len(column) else None)
     start, best, final = out
     return start, best, final

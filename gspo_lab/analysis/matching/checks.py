@@ -532,7 +532,7 @@ def base_score(pair: RunPair) -> Check:
     logged = [
         bench
         for bench in benches
-        if any((_asked(bench), 0) not in trace.answers for trace in pair.traces)
+        if any((_bench_of(bench), 0) not in trace.answers for trace in pair.traces)
     ]
     if logged:
         return Check(
@@ -543,7 +543,8 @@ def base_score(pair: RunPair) -> Check:
         if base_a[bench] != base_b[bench]:
             faults.append((bench, scores[bench]))
         elif (
-            pair.run_a.answers[_asked(bench), 0].texts != pair.run_b.answers[_asked(bench), 0].texts
+            pair.run_a.answers[_bench_of(bench), 0].texts
+            != pair.run_b.answers[_bench_of(bench), 0].texts
         ):
             faults.append(
                 (bench, f"{bench}: {format_value(base_a[bench])} in both, by different answers")
@@ -557,7 +558,7 @@ def base_score(pair: RunPair) -> Check:
     )
 
 
-def _asked(score: str) -> str:
+def _bench_of(score: str) -> str:
     """The benchmark whose answers a score is of: a mean reward, "addition:reward", has those of
     "addition".
     """

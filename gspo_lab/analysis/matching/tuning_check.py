@@ -73,7 +73,7 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
                 ]
                 by_run = {run: result_of(run, plan.steps) for run in runs}
                 waiting += [run for run, result in by_run.items() if result is None]
-                results.setdefault(arm, {})[index] = _of_seeds(filter(None, by_run.values()))
+                results.setdefault(arm, {})[index] = _mean_over_seeds(filter(None, by_run.values()))
         if waiting:
             return Trials(tuple(rounds), tuple(waiting))
         promoted = {
@@ -89,7 +89,7 @@ def read_trials(evidence: Evidence, name: str, tune: Tune, again: Collection[str
     return Trials(tuple(rounds), chosen={arm: indices[0] for arm, indices in remaining.items()})
 
 
-def _of_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
+def _mean_over_seeds(results: Iterable[CandidateResult]) -> CandidateResult:
     from gspo_lab.analysis.readings import average
 
     measured = list(results)

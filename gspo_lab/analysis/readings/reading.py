@@ -204,17 +204,17 @@ class Summary:
 
 def average(values: Iterable[OptionalFloat]) -> OptionalFloat:
     """The mean of the known values, each once; None where there are none."""
-    present = _known(values)
+    present = _measured(values)
     return sum(present) / len(present) if present else None
 
 
 def middle(values: Iterable[OptionalFloat]) -> OptionalFloat:
     """The median of the known values; None where there are none."""
-    present = _known(values)
+    present = _measured(values)
     return median(present) if present else None
 
 
-def _known(values: Iterable[OptionalFloat]) -> list[float]:
+def _measured(values: Iterable[OptionalFloat]) -> list[float]:
     return [float(value) for value in values if value is not None and value == value]
 
 
@@ -301,9 +301,10 @@ def read(source: Source, reading: Reading) -> Mapping[str, Value]:
     if reading.reduce in CURVES:
         curves = by_step(source, reading)
         return {
-            run.id: _of_curve(run, curves[run.id], reading.reduce) for run in recorded_runs(source)
+            run.id: _curve_value(run, curves[run.id], reading.reduce)
+            for run in recorded_runs(source)
         }
-    if not _together(reading):
+    if not _has_shared_pools(reading):
         return {
             run: pooled(pool.values, pool.weights)
             for run, pool in _pools(source, reading, "whole").items()
@@ -358,14 +359,14 @@ def summarise(source: Source, reading: Reading, arm: str, seeds: Seeds) -> Summa
     )
 
 
-def _together(reading: Reading) -> bool:
+def _has_shared_pools(reading: Reading) -> bool:
     """Whether the reading is made of the pools by mini-batch that one pass over the rows gives."""
     usual = reading.window.steps in (Steps.ALL, Steps.SETTLED) and reading.weight is Weight.OWN
     return usual and reading.reduce is Reduce.MEAN and reading.metric in TOGETHER
 
 
 def _group(reading: Reading, by: str) -> tuple[str, ...]:
-    if by == "minibatch" and _together(reading):
+    if by == "minibatch" and _has_shared_pools(reading):
         return TOGETHER
     if by == "step" and reading in map(signal, SIGNALS):
         return tuple(metric for metric in SIGNALS if signal(metric).table == reading.table)
@@ -483,7 +484,7 @@ CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {
 }
 
 
-def _of_curve(run: RecordedRun, curve: Curve, reduce: Reduce) -> Value:
+def _curve_value(run: RecordedRun, curve: Curve, reduce: Reduce) -> Value:
     """Every step alike; an area needs two."""
     measured_T = np.isfinite(curve.values)
     steps, values = (

@@ -102,10 +102,10 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     else:
         limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
         low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
-    estimate = None if middle is None else _at(middle, x_N.mean())
-    low_dose = None if low is None else _at(low, x_N.mean())
-    high_dose = None if high is None else _at(high, x_N.mean())
-    reason, needed = _what_lacks(x_N, y_N, low_dose, high_dose)
+    estimate = None if middle is None else _dose_at(middle, x_N.mean())
+    low_dose = None if low is None else _dose_at(low, x_N.mean())
+    high_dose = None if high is None else _dose_at(high, x_N.mean())
+    reason, needed = _reason_and_doses(x_N, y_N, low_dose, high_dose)
     return DoseLimits(estimate, low_dose, high_dose, slope, reason, needed)
 
 
@@ -157,18 +157,20 @@ def dose_ratio(
                 f"an interval over starting models needs {LEAST_SEEDS} seeds with every value, not"
                 f" {shifts.n}"
             )
-            return DoseLimits(_at(shift) if shift is not None else None, None, None, slope, reason)
+            return DoseLimits(
+                _dose_at(shift) if shift is not None else None, None, None, slope, reason
+            )
         low = min(low, shifts.low)
         high = max(high, shifts.high)
         p = max(p, shifts.p)
-    estimate = None if shift is None else _at(shift)
-    low_ratio = None if low is None else _at(low)
-    high_ratio = None if high is None else _at(high)
+    estimate = None if shift is None else _dose_at(shift)
+    low_ratio = None if low is None else _dose_at(low)
+    high_ratio = None if high is None else _dose_at(high)
     if low_ratio is not None and high_ratio is not None:
         return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p, alpha=1 - level)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
     at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
-    lacks = [(name, *_what_lacks(x, y, None, None)) for name, x, y in at_fault]
+    lacks = [(name, *_reason_and_doses(x, y, None, None)) for name, x, y in at_fault]
     reason = "; ".join(f"{name} arm: {why}" for name, why, _ in lacks)
     belows = [needed.below for _, _, needed in lacks if needed and needed.below is not None]
     aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
@@ -230,7 +232,7 @@ def seed_shifts(
     return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 
 
-def _at(decades: float, centre: float = 0.0) -> OptionalFloat:
+def _dose_at(decades: float, centre: float = 0.0) -> OptionalFloat:
     """10^(centre + decades); None too far out: a slope near 0 throws limits past the range of a
     float.
     """
@@ -295,7 +297,7 @@ def _mixed(y_N: Floats) -> bool:
     return bool(y_N.any() and not y_N.all())
 
 
-def _what_lacks(
+def _reason_and_doses(
     x_N: Floats, y_N: Floats, low: OptionalFloat, high: OptionalFloat
 ) -> tuple[str | None, Needed | None]:
     """Why an ED50 has no two-sided interval, and the doses that would give it one."""

@@ -134,7 +134,7 @@ def _better(looks: tuple[int, ...] = (), *, in_order: bool = False) -> Judge:
             arms = [Scores(a_S[:n], b_S[:n], ("a", name)) for name, b_S in pairs]
             return decide_all(arms, rule)
 
-        return _favours(_at_first_look(verdicts, looks or (len(a_S),)))
+        return _favours(_verdicts_at_stop(verdicts, looks or (len(a_S),)))
 
     return judge
 
@@ -155,7 +155,7 @@ def _contrast(looks: tuple[int, ...] = ()) -> Judge:
         scores_AS = np.vstack([a_S, b_MS])
         rule = Rule(NARROW, alpha, looks)
         return _favours(
-            _at_first_look(
+            _verdicts_at_stop(
                 lambda n: decide_all([_contrast_scores(scores_AS[:, :n])], rule),
                 looks or (len(a_S),),
             )
@@ -171,7 +171,7 @@ def _contrast_of_effect(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator)
     return _interval(paired.low, paired.high, truth=EFFECT)
 
 
-def _at_first_look(
+def _verdicts_at_stop(
     judge: Callable[[int], list[Comparison]], looks: tuple[int, ...]
 ) -> list[Comparison]:
     _, verdicts = first_resolving(
@@ -180,19 +180,19 @@ def _at_first_look(
     return verdicts
 
 
-def _any_below(pairs: Iterable[tuple[Floats, Floats]], alpha: float) -> Conclusion:
+def _any_significant(pairs: Iterable[tuple[Floats, Floats]], alpha: float) -> Conclusion:
     """As if each of the pairs had alpha to itself."""
     p_values = [paired_t(b_S - a_S, alpha).p for a_S, b_S in pairs]
     return Conclusion(any(p is not None and p < alpha for p in p_values))
 
 
-def _each_by_itself(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
-    return _any_below(((a_S, b_S) for b_S in b_MS), alpha)
+def _no_correction(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
+    return _any_significant(((a_S, b_S) for b_S in b_MS), alpha)
 
 
 def _seed_by_seed(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion:
     """As if a seed might be added until the plain interval excludes 0."""
-    return _any_below(((a_S[:n], b_S[:n]) for n in range(LEAST_SEEDS, len(a_S) + 1)), alpha)
+    return _any_significant(((a_S[:n], b_S[:n]) for n in range(LEAST_SEEDS, len(a_S) + 1)), alpha)
 
 
 def _stability(*alarms: str) -> Judge:
@@ -297,7 +297,7 @@ METHODS = {
     "in-order": Method(
         "any arm better or worse, in order", _better(in_order=True), "at most the band"
     ),
-    "unadjusted": Method("each arm by its own interval", _each_by_itself, "must fail"),
+    "unadjusted": Method("each arm by its own interval", _no_correction, "must fail"),
     "looked": Method("better or worse, at any look", _better(LOOKS), "at most the band"),
     "looked-in-order": Method(
         "in order, at any look", _better(LOOKS, in_order=True), "at most the band"

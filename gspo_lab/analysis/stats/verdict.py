@@ -366,7 +366,7 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
         _verdict(scores, paired, arm_steps, rule, len(arms))
         for scores, paired, arm_steps in zip(arms, judged, zip(*steps, strict=True), strict=True)
     ]
-    return _in_order(verdicts, rule.order)
+    return _stop_in_declared_order(verdicts, rule.order)
 
 
 def _estimates(arms: Sequence[Scores]) -> list[VarianceEstimate | None]:
@@ -390,7 +390,7 @@ def _estimates(arms: Sequence[Scores]) -> list[VarianceEstimate | None]:
     return [moderated.get(id(arm)) for arm in arms]
 
 
-def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparison]:
+def _stop_in_declared_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparison]:
     """What is inconclusive behind another arm of a declared order says so: its own interval may
     exclude 0.
     """

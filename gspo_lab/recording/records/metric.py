@@ -48,7 +48,7 @@ def rounded(values: list[float]) -> list[OptionalFloat]:
 
 
 @reduction
-def known(number: Any) -> Any:
+def unreduced(number: Any) -> Any:
     """A number of the whole mini-batch, as it is."""
     return number
 

@@ -20,7 +20,6 @@ from gspo_lab.recording.records.metric import (
     k1,
     k3,
     key,
-    known,
     largest,
     largest_size,
     mean,
@@ -30,6 +29,7 @@ from gspo_lab.recording.records.metric import (
     quantiles,
     share,
     share_of_sum,
+    unreduced,
 )
 
 R = TypeVar("R")
@@ -123,7 +123,7 @@ class UpdateRecord:
         "0 or 1",
     )
     responses: int | None = metric(
-        "responses in the mini-batch", "responses", rule=known("responses")
+        "responses in the mini-batch", "responses", rule=unreduced("responses")
     )
     evaluated_responses: int | None = metric(
         "responses that went through the model: those with A != 0, or all with"
@@ -222,10 +222,10 @@ class UpdateRecord:
         rule=share("flip_RULE", "tokens"),
     )
     bapo_clip_low: OptionalFloat = metric(
-        "the range began at 1 - this; with policy_loss = 'bapo'", rule=known("bapo_clip_low")
+        "the range began at 1 - this; with policy_loss = 'bapo'", rule=unreduced("bapo_clip_low")
     )
     bapo_clip_high: OptionalFloat = metric(
-        "the range ended at 1 + this; with policy_loss = 'bapo'", rule=known("bapo_clip_high")
+        "the range ended at 1 + this; with policy_loss = 'bapo'", rule=unreduced("bapo_clip_high")
     )
     gate_mean: OptionalFloat = metric(
         "mean weight of A grad log pi / r at active tokens; only for a loss without a clip",
@@ -332,7 +332,7 @@ class UpdateRecord:
         f"tokens that would bind per rule ({', '.join(RULES)}) and side (low: A < 0, high: A >"
         " 0), at 1/4, 1/2, 1, 2, 4 times the reference range",
         "tokens",
-        rule=known("band_counts"),
+        rule=unreduced("band_counts"),
     )
     response_detail: dict[str, list[Any]] | None = metric(
         "per evaluated response: length, advantage, sum and sum of squares of l_t, largest"

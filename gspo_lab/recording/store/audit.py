@@ -60,7 +60,7 @@ def runs_at_fault(
             if lock_holder(folder / run / LOCK) is None:
                 matches_seal = sealed(folder / run / JOURNAL)
                 counts_of_run = [counts.get(run, 0) for counts in row_counts]
-                faults = list(_taken_anew(read, folder, connection, run, counts_of_run))
+                faults = list(_ingested_again(read, folder, connection, run, counts_of_run))
                 if matches_seal is False:
                     faults.insert(0, "its journal is not what its last word sealed")
                 yield run, matches_seal, faults
@@ -118,7 +118,7 @@ def models_changed(home: Path, start: str | None) -> Iterator[str]:
                 yield f"its {kind} {folder.name} is not the one that its journal names"
 
 
-def _taken_anew(
+def _ingested_again(
     read: Read, folder: Path, connection: sqlite3.Connection, run: str, row_counts: Sequence[int]
 ) -> Iterator[str]:
     """`row_counts`: how many rows of TAKEN's tables the database has of the run."""
@@ -135,14 +135,16 @@ def _taken_anew(
         TAKEN, row_counts, connection.execute(COUNTED).fetchone(), strict=True
     ):
         place = f": {count} where there are {count_in_files}" if count != count_in_files else None
-        if place or (count and (place := _parted(read, connection, table, run))):
+        if place or (count and (place := _first_difference(read, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
     with transaction(connection):
         for name in (*(table.name for table in TAKEN), "damaged", "files"):
             connection.execute(f"DELETE FROM {name}")
 
 
-def _parted(read: Read, connection: sqlite3.Connection, table: TableSpec, run: str) -> str | None:
+def _first_difference(
+    read: Read, connection: sqlite3.Connection, table: TableSpec, run: str
+) -> str | None:
     """The first row of a run in which the two databases differ, in words; None if they agree."""
     query = (
         f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY"

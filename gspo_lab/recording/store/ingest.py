@@ -100,8 +100,8 @@ def ingest(runs: Path, *, patience_seconds: OptionalFloat = None) -> IngestRepor
     files have been. Raises InUse if another process writes the database for longer than
     `patience_seconds`; None waits for it.
     """
-    with _alone(runs, patience_seconds), writing(database_of(runs)) as connection:
-        return _take_in(connection, runs)
+    with _database_lock(runs, patience_seconds), writing(database_of(runs)) as connection:
+        return _ingest_all(connection, runs)
 
 
 def ingest_apart(runs: Path, database: Path) -> IngestReport:
@@ -109,7 +109,7 @@ def ingest_apart(runs: Path, database: Path) -> IngestReport:
     under `runs`.
     """
     with writing(database) as connection:
-        return _take_in(connection, runs)
+        return _ingest_all(connection, runs)
 
 
 def rebuild(runs: Path) -> IngestReport:
@@ -119,17 +119,17 @@ def rebuild(runs: Path) -> IngestReport:
     """
     target = database_of(runs)
     fresh = target.with_name(f".{target.name}.new")
-    with _alone(runs):
+    with _database_lock(runs):
         damaged = target.exists() and beyond_reading(target)
         for suffix in ("", *LOGS):
             fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
         broken: LabError | None = None
         with writing(fresh) as connection:
             try:
-                report = _take_in(connection, runs)
+                report = _ingest_all(connection, runs)
             except LabError as error:  # what can be read is kept all the same
                 broken = error
-        backup = _keep(target) if damaged else None
+        backup = _move_to_backup(target) if damaged else None
         # A log left beside the new file would be replayed into it: fold it into the old file first,
         # then drop it.
         if backup is None:
@@ -146,7 +146,7 @@ def rebuild(runs: Path) -> IngestReport:
     return replace(report, replaced=backup)
 
 
-def _keep(database: Path) -> Path:
+def _move_to_backup(database: Path) -> Path:
     """Move a database and its logs to the first free name beside it."""
     names = (database.with_name(f"{database.name}.{number}.bak") for number in count(1))
     backup = next(path for path in names if not path.exists())
@@ -159,7 +159,7 @@ def _keep(database: Path) -> Path:
 
 
 @contextmanager
-def _alone(runs: Path, patience_seconds: OptionalFloat = None) -> Iterator[None]:
+def _database_lock(runs: Path, patience_seconds: OptionalFloat = None) -> Iterator[None]:
     """Hold the database's lock, waiting for whoever has it."""
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: run a study first, or say where the runs are")
@@ -176,7 +176,7 @@ def _alone(runs: Path, patience_seconds: OptionalFloat = None) -> Iterator[None]
         yield
 
 
-def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
+def _ingest_all(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     file_rows = run_files.all_seen(connection)
     states = dict(connection.execute("SELECT run_id, state FROM runs"))
     seen_by_run = run_files.by_folder(file_rows)
@@ -194,7 +194,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
                 declaration, file_rows.get(name)
             ):
                 with transaction(connection):
-                    _take_json(connection, path, name, {"study": study.name}, declaration)
+                    _insert_json_file(connection, path, name, {"study": study.name}, declaration)
         except LabError as error:
             broken.append(error)
         specified, unspecified = run_files.run_folders(study)
@@ -221,8 +221,8 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         for run_id, state in states.items()
         if run_id not in present and state != State.MISSING
     ]
-    _part_with(connection, runs, gone, file_rows)
-    gone += _part_with_subjects(connection, subjects)
+    _mark_missing(connection, runs, gone, file_rows)
+    gone += _delete_subjects(connection, subjects)
     if len(broken) == 1:
         raise broken[0]
     if broken:
@@ -238,7 +238,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     )
 
 
-def _part_with(
+def _mark_missing(
     connection: sqlite3.Connection, runs: Path, gone: list[str], file_rows: dict[str, FileRow]
 ) -> None:
     """Mark runs whose folder is gone as missing; delete studies whose declaration is gone."""
@@ -256,7 +256,7 @@ def _part_with(
             connection.executemany("DELETE FROM studies WHERE study = ?", studies)
 
 
-def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> list[str]:
+def _delete_subjects(connection: sqlite3.Connection, present: set[str]) -> list[str]:
     """Delete the rows of subjects whose folder is gone; returns their ids."""
     subjects = {run_id for (run_id,) in connection.execute("SELECT run_id FROM subjects")}
     gone = sorted(subjects - present)
@@ -301,7 +301,7 @@ def take_files(
         for name, stamp in changed.items():
             source = record_files[name]
             if source.part not in TABLES_OF_JSON:
-                records += _follow(
+                records += _read_journal(
                     connection, runs / name, name, source, stamp, file_rows.get(name)
                 )
                 continue
@@ -310,7 +310,7 @@ def take_files(
                 connection.execute(
                     "DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key
                 )
-            _take_json(
+            _insert_json_file(
                 connection,
                 runs / name,
                 name,
@@ -322,7 +322,7 @@ def take_files(
     return records
 
 
-def _take_json(
+def _insert_json_file(
     connection: sqlite3.Connection,
     path: Path,
     name: str,
@@ -389,13 +389,13 @@ def _unknown_setting(settings: JsonObject) -> str | None:
     return None
 
 
-def _of_another(path: Path, source: RecordFile) -> bool:
+def _belongs_to_another(path: Path, source: RecordFile) -> bool:
     """Whether a journal of answers or grades belongs to another run, by its first line."""
     owner = JournalFolder(path.parent).recorded_for()
     return isinstance(owner, str) and not same_run(owner, source.run_id)
 
 
-def _follow(
+def _read_journal(
     connection: sqlite3.Connection,
     path: Path,
     name: str,
@@ -428,7 +428,7 @@ def _follow(
             insert(connection, DAMAGED, [(name, 1, source.run_id, run_files.END_LOST)])
         run_files.record_progress(connection, name, None)
         return 0
-    if source.part != "run" and offset == 0 and _of_another(path, source):
+    if source.part != "run" and offset == 0 and _belongs_to_another(path, source):
         insert(connection, DAMAGED, [(name, 1, source.run_id, run_files.FOREIGN)])
         run_files.record_progress(
             connection, name, present._replace(offset=present.size, head=head)

@@ -191,7 +191,7 @@ def first_line(path: Path) -> str | None:
 def json_file(path: Path) -> JsonObject:
     """The JSON object in a file, or LabError."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
@@ -214,7 +214,7 @@ def json_text(path: Path) -> tuple[str, JsonObject]:
         raise LabError(f"{path} cannot be read: {error}") from error
 
 
-def _no_number(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     """NaN and Infinity, which Python would read and SQLite's functions would not."""
     raise ValueError(f"{name} is no JSON")
 
@@ -229,11 +229,11 @@ def damage_messages(connection: sqlite3.Connection, runs: Path) -> tuple[str, ..
             else REMEDY
         )
         for run, path, gap, lines in connection.execute(LINES).fetchall()
-        if not _asked_again(connection, run, path)
+        if not _is_answered_again(connection, run, path)
     )
 
 
-def _asked_again(connection: sqlite3.Connection, run: str, path: str) -> bool:
+def _is_answered_again(connection: sqlite3.Connection, run: str, path: str) -> bool:
     """Whether the damaged answers of an evaluation have been asked for anew since."""
     *_, where, evaluation, _ = path.split("/")
     return where == EVALUATIONS and connection.execute(WHOLE, (run, evaluation)).fetchone() == (1,)

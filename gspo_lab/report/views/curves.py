@@ -102,22 +102,22 @@ def curves_view(study: Source) -> CurvesView:
     if primary is not None:
         primary = replace(primary, finding=score_difference(study))
     opened = by_id(
-        _about(_reward(study), compared_names),
-        _about(primary, compared_names),
-        _about(_score_difference(study), compared_names),
-        _about(_clipped(study), arms),
-        _about(_clipped_gradient(study), arms),
-        _about(stable_chart(study), arms),
-        _about(_routing(study), arms),
+        _focused(_reward(study), compared_names),
+        _focused(primary, compared_names),
+        _focused(_score_difference(study), compared_names),
+        _focused(_clipped(study), arms),
+        _focused(_clipped_gradient(study), arms),
+        _focused(stable_chart(study), arms),
+        _focused(_routing(study), arms),
     )
     rewards = None
     if not _rewards_differ(study):
         rewards = _difference(study, "reward", "Training reward", points(study, "reward_mean"))
-    folded = by_id(*(_about(chart, compared_names) for chart in (*scores.values(), rewards)))
+    folded = by_id(*(_focused(chart, compared_names) for chart in (*scores.values(), rewards)))
     return CurvesView(opened | folded, tuple(opened))
 
 
-def _about(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
+def _focused(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
     """A chart in which all other arms are grey."""
     return None if chart is None else replace(chart, focus=arms)
 

@@ -76,7 +76,7 @@ def limitations(declared: Declaration) -> list[str]:
             f"The check {name} says that this comparison says little. The study's author answers:"
             f" {reason}"
         )
-    lines += _of_seeds(len(declared.seeds))
+    lines += _seed_limits(len(declared.seeds))
     lines += starting_limits(declared)
     if declared.recorded is not None:
         return [*lines, *IMPORTED]
@@ -89,7 +89,7 @@ def limitations(declared: Declaration) -> list[str]:
             " responses."
         )
     tasks = sorted({settings.task.name for settings in by_arm})
-    lines += _of_settings(declared, ", ".join(tasks))
+    lines += _settings_limits(declared, ", ".join(tasks))
     if any(settings.rollout.coupled for settings in by_arm):
         lines.append(
             "Arms of one seed share their random numbers; that sharpens the comparison and says"
@@ -107,7 +107,7 @@ def limitations(declared: Declaration) -> list[str]:
     return lines
 
 
-def _of_seeds(seeds: int) -> list[str]:
+def _seed_limits(seeds: int) -> list[str]:
     if seeds < 3:
         noun = "seed" if seeds == 1 else "seeds"
         return [f"{seeds} {noun}: no interval can be given; three are the least."]
@@ -119,7 +119,7 @@ def _of_seeds(seeds: int) -> list[str]:
     return []
 
 
-def _of_settings(declared: Declaration, tasks: str) -> list[str]:
+def _settings_limits(declared: Declaration, tasks: str) -> list[str]:
     tune = declared.tune
     if tune is None or not tune.chosen:
         return [

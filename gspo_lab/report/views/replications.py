@@ -78,7 +78,7 @@ def replications_view(study: Source) -> ReplicationsView | None:
     names = pair(study)
     if names is not None and names[1] in arms:
         arms = [names[1], *(arm for arm in arms if arm != names[1])]
-    replications = _in_order(executions)
+    replications = _worst_first(executions)
     fates = [became(word) for word in replications if word.fate != "confirmed"]
     if replications and not fates:
         fates = ["Every later execution confirmed the verdicts of those before it."]
@@ -88,15 +88,15 @@ def replications_view(study: Source) -> ReplicationsView | None:
         words.append(fields | {"word": word.verdict.word, "label": word.verdict.label})
     return ReplicationsView(
         [_data(execution) for execution in executions.executions],
-        {arm: _together(executions, arm) for arm in arms},
+        {arm: _combined(executions, arm) for arm in arms},
         words,
         [_forest(executions, arm) for arm in arms or [""]],
         fates,
-        [*map(became, replications), *_carried(executions)],
+        [*map(became, replications), *_agreement(executions)],
     )
 
 
-def _together(executions: Executions, arm: str) -> JsonObject | None:
+def _combined(executions: Executions, arm: str) -> JsonObject | None:
     estimate = executions.combined(arm)
     if estimate is None:
         return None
@@ -129,7 +129,7 @@ def _row(execution: Execution, arm: str, reach: float) -> ExecutionRow:
     seeds = seeds_text(execution.seeds) or NONE
     name = f"{execution.name} ({_relation(execution)})"
     if verdict is None:
-        sentences = " ".join(_instead(execution)) or NONE
+        sentences = " ".join(_own_verdicts(execution)) or NONE
         return ExecutionRow(name, arm, seeds, None, sentences, sentences)
     drawn = None
     if verdict.estimate is not None:
@@ -175,8 +175,8 @@ def lines(study: Source) -> list[str]:
             spread = f", sd between executions {format_number(estimate.tau, 2)}"
         times = _times(executions, arm, estimate.k)
         combined.append(f"{arm}, executions combined ({times}): {numbers}{spread}.")
-    fates = map(became, _in_order(executions))
-    return [f"{summarised}.", *fates, *combined, *_carried(executions)]
+    fates = map(became, _worst_first(executions))
+    return [f"{summarised}.", *fates, *combined, *_agreement(executions)]
 
 
 def became(word: VerdictReplication) -> str:
@@ -211,7 +211,7 @@ def _arms(executions: Executions) -> list[str]:
     return list(arms)
 
 
-def _instead(execution: Execution) -> list[str]:
+def _own_verdicts(execution: Execution) -> list[str]:
     return [] if execution.decision is None else decided_sentences(execution.decision)
 
 
@@ -221,12 +221,12 @@ def _times(executions: Executions, arm: str, sets: int) -> str:
     return str(times) if times == sets else f"{times}, on {counted(sets, 'set')} of seeds"
 
 
-def _in_order(executions: Executions) -> list[VerdictReplication]:
+def _worst_first(executions: Executions) -> list[VerdictReplication]:
     """Verdicts with what became of them, the contradicted ones first."""
     return sorted(executions.replications, key=lambda word: OUTCOMES.index(word.fate))
 
 
-def _carried(executions: Executions) -> Iterator[str]:
+def _agreement(executions: Executions) -> Iterator[str]:
     """On which arms the executions agree, and what so many of them can show."""
     arms = _arms(executions)
     tests = {arm: executions.welch_p(arm) for arm in arms}
@@ -249,6 +249,6 @@ def _data(execution: Execution) -> JsonObject:
     names = ("name", "relation", "study", "declared_at", "unread", "copy_of")
     return {name: getattr(execution, name) for name in names} | {
         "seeds": list(execution.seeds),
-        "said": _instead(execution),
+        "said": _own_verdicts(execution),
         "comparisons": {arm: summary(verdict) for arm, verdict in execution.verdicts},
     }

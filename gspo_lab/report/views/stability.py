@@ -330,7 +330,7 @@ def _means(runs: list[LengthMeasurement]) -> list[str]:
 def _spread_chart(laws: Lengths) -> Chart:
     series: list[Series] = []
     for family in laws.runs:
-        series += _of_family(laws, family, family, "spread")
+        series += _series_of_family(laws, family, family, "spread")
     return Chart(
         "m-spread-by-length",
         "Spread of log s by length",
@@ -347,7 +347,7 @@ def _spread_chart(laws: Lengths) -> Chart:
 def _clipped_chart(laws: Lengths) -> Chart:
     series: list[Series] = []
     for colour, (rule, family) in enumerate(zip(PUBLISHED, laws.rules or (), strict=False)):
-        series += _of_family(
+        series += _series_of_family(
             laws, family, f"{rule.upper()}'s range", f"clipped_{rule}", colour=colour
         )
     return Chart(
@@ -366,7 +366,7 @@ def _clipped_chart(laws: Lengths) -> Chart:
     )
 
 
-def _of_family(
+def _series_of_family(
     laws: Lengths, family: str, label: str, quantity: str, colour: int | None = None
 ) -> list[Series]:
     """A quantity by length, of every seed and their mean."""

@@ -53,7 +53,7 @@ def make_launcher(
         chosen = chosen | {"address": address}
     kind = look_up("launcher", name, LAUNCHERS, Path())
     check_callable("launcher", name, kind, ("jobs",), METHODS, chosen)
-    with _named(name):
+    with _naming_plugin(name):
         launcher: Launcher = kind(jobs, **chosen)
     check_made("launcher", name, launcher, METHODS)
     return launcher
@@ -61,12 +61,12 @@ def make_launcher(
 
 def slots_of(name: str, launcher: Launcher, device: str) -> list[Slot]:
     """The launcher's slots for workers on `device`."""
-    with _named(name):
+    with _naming_plugin(name):
         return launcher.slots(device)
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _naming_plugin(name: str) -> Iterator[None]:
     """Add the launcher's name to the traceback of a bug in a plugin."""
     try:
         yield

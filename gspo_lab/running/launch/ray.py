@@ -84,8 +84,8 @@ class RayCluster:
             gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
         if device.startswith("cuda") and not gpus:
             raise LabError(
-                f"device = '{device}', but no node of {self._named} has a GPU for Ray; use device ="
-                " 'cpu' or 'auto'"
+                f"device = '{device}', but no node of {self._cluster_name} has a GPU for Ray; use"
+                " device = 'cpu' or 'auto'"
             )
         self._gpus = gpus = 0.0 if device == "cpu" else gpus
         per_run = {"CPU": self._cpus, "GPU": gpus, **self._resources}
@@ -97,12 +97,12 @@ class RayCluster:
         if not places:
             has = "; ".join(sorted({_amounts(node, needed) for node in nodes})) or "no nodes"
             raise LabError(
-                f"no node of {self._named} can hold a run, which asks for"
+                f"no node of {self._cluster_name} can hold a run, which asks for"
                 f" {_amounts(needed, needed)}: it has {has}"
             )
         count = places if self._jobs is None else self._jobs
         slots = slots_on(
-            GPU if gpus else CORE, [str(index) for index in range(count)], count, self._named
+            GPU if gpus else CORE, [str(index) for index in range(count)], count, self._cluster_name
         )
         self._environment = slots[0].environment
         return slots
@@ -133,7 +133,7 @@ class RayCluster:
                 "max_restarts": self._retries,
             },
         }
-        process = RemoteWorker(launch, self, self._named)
+        process = RemoteWorker(launch, self, self._cluster_name)
         self._starts.append((launch, order))
         self._connection().order(order)
         return process
@@ -142,9 +142,9 @@ class RayCluster:
         """The last state from the driver."""
         driver = self._connection()
         if driver.silent_seconds > SILENT_SECONDS or driver.ended:
-            return KeeperStatus(State.LOST, f"{self._named}, which does not answer")
+            return KeeperStatus(State.LOST, f"{self._cluster_name}, which does not answer")
         status = driver.statuses.get(name)
-        return KeeperStatus(State.QUEUED, self._named) if status is None else status
+        return KeeperStatus(State.QUEUED, self._cluster_name) if status is None else status
 
     def stop(self, name: str) -> None:
         """Stop the worker, or take the actor out of Ray's queue."""
@@ -155,11 +155,11 @@ class RayCluster:
         self._connection().order({"do": "kill", "name": name})
 
     @property
-    def _named(self) -> str:
+    def _cluster_name(self) -> str:
         return "the Ray cluster" + (f" at {self._address}" if self._address != AUTO else "")
 
     def _greeting(self) -> JsonObject:
-        return self._connection().wait_until_ready(self._named)
+        return self._connection().wait_until_ready(self._cluster_name)
 
     def _connection(self) -> "_Driver":
         """The driver.
@@ -176,7 +176,7 @@ class RayCluster:
                 probe(self._address)
             self._driver = _Driver(self._address)
             self._connected = time.monotonic()
-            self._address = self._driver.wait_until_ready(self._named)["address"]
+            self._address = self._driver.wait_until_ready(self._cluster_name)["address"]
             return self._driver
         gone = self._driver.ended or self._driver.silent_seconds > DEAF_SECONDS
         if gone and time.monotonic() - self._connected > RECONNECT_SECONDS and _open(self._address):

@@ -118,21 +118,25 @@ class SlurmCluster:
         answer = _call("sinfo", "--noheader", "--format=%P")
         if answer.returncode:
             raise LabError(
-                f"--on slurm: Slurm does not answer here ({_last(answer.stderr)}): type this on a"
-                " login node, or set SLURM_CONF to the cluster's slurm.conf"
+                f"--on slurm: Slurm does not answer here ({_error_line(answer.stderr)}): type this"
+                " on a login node, or set SLURM_CONF to the cluster's slurm.conf"
             )
         dry_run = _call("sbatch", "--test-only", *self._options, "--wrap=true")
         if dry_run.returncode:
             raise LabError(
-                f"--on slurm: sbatch refuses {shlex.join(self._options)}: {_last(dry_run.stderr)}"
+                f"--on slurm: sbatch refuses {shlex.join(self._options)}:"
+                f" {_error_line(dry_run.stderr)}"
             )
         count = self._places(on_gpu) if self._jobs is None else self._jobs
         return slots_on(
-            GPU if on_gpu else CORE, [str(index) for index in range(count)], count, self._named
+            GPU if on_gpu else CORE,
+            [str(index) for index in range(count)],
+            count,
+            self._cluster_name,
         )
 
     @property
-    def _named(self) -> str:
+    def _cluster_name(self) -> str:
         return "Slurm" + (f", partition {self._partition}" if self._partition else "")
 
     def _places(self, on_gpu: bool) -> int:
@@ -177,7 +181,8 @@ class SlurmCluster:
         )
         if submitted.returncode:
             raise LabError(
-                f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command resumes"
+                f"{folder}: sbatch refuses it: {_error_line(submitted.stderr)}; the same command"
+                " resumes"
             )
         return self._follow(RemoteLaunch(work, name_of(submitted.stdout.strip().partition(";")[0])))
 
@@ -191,7 +196,7 @@ class SlurmCluster:
 
     def _follow(self, launch: RemoteLaunch) -> RemoteWorker:
         self._queue.expect(job_of(launch.name))
-        return RemoteWorker(launch, self, f"{self._named} (job {job_of(launch.name)})")
+        return RemoteWorker(launch, self, f"{self._cluster_name} (job {job_of(launch.name)})")
 
     def status(self, name: str) -> KeeperStatus:
         """The last answer of squeue."""
@@ -273,7 +278,7 @@ def _squeue() -> dict[str, KeeperStatus]:
     """Job -> its state. OSError if Slurm does not answer."""
     answer = _call("squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%N|%r|%P")
     if answer.returncode:
-        raise OSError(f"squeue: {_last(answer.stderr)}")
+        raise OSError(f"squeue: {_error_line(answer.stderr)}")
     jobs = {}
     for line in filter(None, answer.stdout.split("\n")):
         # A reason is free text; no other field holds a bar.
@@ -300,7 +305,7 @@ def _call(*command: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.CompletedProcess(command, 1, "", f"no answer in {ANSWER_SECONDS:.0f} s")
 
 
-def _last(text: str) -> str:
+def _error_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return re.sub(r"^\w+(:| error:)( error:)? ", "", lines[-1]) if lines else "it does not say why"
 
@@ -333,7 +338,7 @@ def _ended_by_slurm(launch: RemoteLaunch, job: str, restarts: int, grace: float)
     answer = _call("scontrol", "show", "job", "--oneliner", job)
     facts = dict(re.findall(r"(\w+)=(\S*)", answer.stdout))
     if "JobState" not in facts:
-        print(f"scontrol show job {job}: {_last(answer.stderr)}", file=sys.stderr)
+        print(f"scontrol show job {job}: {_error_line(answer.stderr)}", file=sys.stderr)
         return False
     if facts["JobState"] != "RUNNING":
         requeued = int(facts.get("Restarts", 0)) > restarts
@@ -350,7 +355,7 @@ def _ended_by_slurm(launch: RemoteLaunch, job: str, restarts: int, grace: float)
     launch.note(requeued=why)
     answer = _call("scontrol", "requeue", job)
     if answer.returncode:
-        print(f"scontrol requeue {job}: {_last(answer.stderr)}", file=sys.stderr)
+        print(f"scontrol requeue {job}: {_error_line(answer.stderr)}", file=sys.stderr)
         launch.note(requeued=None)
     return not answer.returncode
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gspo_lab.training.objectives.ratios import single
+from gspo_lab.training.objectives.ratios import single_precision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ def advantages(reward_PG: "Tensor", estimator: str) -> "Tensor":
     `batch-mean-std`: (r - mean) / std over all responses of the batch, 2501.03262 without its KL in
     the reward. An equal group keeps its distance to the mean.
     """
-    reward_PG = single(reward_PG)
+    reward_PG = single_precision(reward_PG)
     if estimator == "batch-mean-std":
         equal = bool(reward_PG.amax() == reward_PG.amin())
         return (
@@ -59,7 +59,7 @@ def decoupled(reward_KPG: "Tensor", weight_K: Sequence[float]) -> "Tensor":
     the batch + 1e-6. Its mean over the batch, which the paper takes off too, is 0: that of every
     group is. A reward's scale changes nothing.
     """
-    adv_PG = single(reward_KPG[0]) * 0
+    adv_PG = single_precision(reward_KPG[0]) * 0
     for weight, reward_PG in zip(weight_K, reward_KPG, strict=True):
         adv_PG = adv_PG + weight * advantages(reward_PG, "group-mean-std")
     return adv_PG / (adv_PG.std() + EPSILON)
@@ -72,7 +72,7 @@ def overlong_penalty(length_PG: "Tensor", limit: int, buffer: int, most: float) 
     DAPO's soft overlong punishment, arXiv 2503.14476 eq. 13 with `limit` L_max, `buffer` L_cache
     and `most` 1.
     """
-    return (single(length_PG) - (limit - buffer)).clamp(0, buffer) / buffer * most
+    return (single_precision(length_PG) - (limit - buffer)).clamp(0, buffer) / buffer * most
 
 
 def turn_advantages(reward_PGK: "Tensor", estimator: str) -> "Tensor":
@@ -83,7 +83,7 @@ def turn_advantages(reward_PGK: "Tensor", estimator: str) -> "Tensor":
     discount). `estimator` compares it with the group's returns at the same turn. A turn that only
     one response reached has 0.
     """
-    reward_PGK = single(reward_PGK)
+    reward_PGK = single_precision(reward_PGK)
     there_PGK = ~reward_PGK.isnan()
     return_PGK = reward_PGK.nan_to_num().flip(-1).cumsum(-1).flip(-1).float()
     adv_PGK = return_PGK * 0
@@ -104,7 +104,7 @@ def at_last_token(reward_B: "Tensor", mask_BT: "Tensor") -> "Tensor":
     has none.
     """
     later_BT = mask_BT.flip(1).cumsum(dim=1).flip(1)
-    return single(reward_B)[:, None] * (mask_BT & (later_BT == 1))
+    return single_precision(reward_B)[:, None] * (mask_BT & (later_BT == 1))
 
 
 def gae(
@@ -117,8 +117,8 @@ def gae(
     mask's next one; V and A are 0 behind its last. The returns, on which values are trained, are
     A_t + V_t.
     """
-    reward_BT = single(reward_BT)
-    value_BT = single(value_BT)
+    reward_BT = single_precision(reward_BT)
+    value_BT = single_precision(value_BT)
     adv_BT = reward_BT.new_zeros(reward_BT.shape)
     next_value_B = next_adv_B = reward_BT.new_zeros(len(reward_BT))
     for t in reversed(range(mask_BT.shape[1])):
@@ -135,7 +135,7 @@ def whitened(adv_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
     """(A - mean) / std over the mask's tokens (divisor n - 1): verl always does, AReaL with
     `adv_norm` "batch".
     """
-    adv_BT = single(adv_BT)
+    adv_BT = single_precision(adv_BT)
     count = mask_BT.sum()
     centred_BT = (adv_BT - (adv_BT * mask_BT).sum() / count.clip(min=1)) * mask_BT
     variance = (centred_BT * centred_BT).sum() / (count - 1).clip(min=1)
@@ -146,7 +146,7 @@ def of_sequence(adv_BT: "Tensor", mask_BT: "Tensor", reduction: str) -> "Tensor"
     """One advantage for a response in place of its tokens', at each of them: their `mean` (AReaL
     1.0's code) or their `sum` (AReaL's page on GSPO): what a sequence's one ratio is multiplied
     by."""
-    adv_BT = single(adv_BT)
+    adv_BT = single_precision(adv_BT)
     total_B1 = (adv_BT * mask_BT).sum(dim=1, keepdim=True)
     if reduction == "mean":
         total_B1 = total_B1 / mask_BT.sum(dim=1, keepdim=True).clip(min=1)
@@ -175,9 +175,9 @@ def value_loss(
     """Half the mean over the mini-batch's `tokens` of max((V - R)^2, (V' - R)^2), V' the value
     within `clip` of the old one: PPO's clipped value loss, as verl and AReaL have it.
     """
-    value_BT = single(value_BT)
-    old_value_BT = single(old_value_BT)
-    return_BT = single(return_BT)
+    value_BT = single_precision(value_BT)
+    old_value_BT = single_precision(old_value_BT)
+    return_BT = single_precision(return_BT)
     error_BT = (value_BT - return_BT) ** 2
     # Inside the range the very value: a difference that rounding makes would count as clipped.
     near_BT = value_BT.clip(old_value_BT - clip, old_value_BT + clip)

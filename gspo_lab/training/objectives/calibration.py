@@ -65,7 +65,9 @@ def _moves(details: Iterable[JsonMapping], level: Level) -> dict[int, list[float
         for index, advantage in enumerate(detail["advantage"]):
             if advantage != 0:
                 sign = 1 if advantage > 0 else -1
-                moves[sign] += [sign * move for move in RATIOS[level].moves(detail, index)]
+                moves[sign] += [
+                    sign * move for move in RATIOS[level].clipped_log_ratios(detail, index)
+                ]
     return moves
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, LossInputs, Metrics
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
-from gspo_lab.training.objectives.ratios import RATIOS, Batch, sequence_mean, single
+from gspo_lab.training.objectives.ratios import RATIOS, Batch, sequence_mean, single_precision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ def prepared(
             )
         )
 
-    logp_BT = single(logp_BT)
+    logp_BT = single_precision(logp_BT)
     settings = settings if loss.prepare is None else loss.prepare(settings, batch, size)
     return settings, None if loss.select is None else loss.select(
         settings, moved_by(logp_BT, batch, settings)
@@ -89,7 +89,7 @@ def surrogate(
     tokens, and was told of none, takes the batch for the whole mini-batch.
     """
     loss = loss or LOSSES[settings.policy_loss]
-    logp_BT = single(logp_BT)
+    logp_BT = single_precision(logp_BT)
     moved = moved_by(logp_BT, batch, settings)
     if loss.select is not None and batch.selected_BT is None:
         moved = replace(moved, batch=replace(batch, selected_BT=loss.select(settings, moved)))
@@ -105,7 +105,7 @@ def surrogate(
         metrics["kl"] = kl_BT.detach().sum()
     if settings.entropy_coef > 0:
         assert entropy_BT is not None
-        term_BT = term_BT + settings.entropy_coef * single(entropy_BT)
+        term_BT = term_BT + settings.entropy_coef * single_precision(entropy_BT)
 
     loss_of_part = -aggregate(term_BT, batch, settings)
     return Surrogate(loss_of_part, moved.log_ratio_BT.detach(), moved.ratio_BT.detach(), metrics)

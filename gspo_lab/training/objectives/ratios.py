@@ -28,7 +28,7 @@ class Ratio:
     """
     log_ratio: Callable[[Array, Array], Array]
     """log r, broadcastable to [B, T], from l_t (0 off the mask) and the loss mask."""
-    moves: Callable[[Mapping[str, Any], int], list[float]]
+    clipped_log_ratios: Callable[[Mapping[str, Any], int], list[float]]
     """The log r by which one response is clipped: a value per token, or one.
 
     Arguments: a `response_detail` and the response's index in it.
@@ -62,19 +62,19 @@ def binds(ratio: Array, adv: Array, mask: Array, below: Array, above: Array) -> 
     return mask & (adv < 0) & (ratio < 1 - below), mask & (adv > 0) & (ratio > 1 + above)
 
 
-def _of_tokens(detail: Mapping[str, Any], index: int) -> list[float]:
+def _token_log_ratios(detail: Mapping[str, Any], index: int) -> list[float]:
     moves: list[float] = detail["log_ratios"][index]
     return moves
 
 
-def _of_response(detail: Mapping[str, Any], index: int) -> list[float]:
+def _mean_log_ratio(detail: Mapping[str, Any], index: int) -> list[float]:
     length = detail["length"][index]
     return [detail["sum_log_ratio"][index] / length] if length else []
 
 
 # The ranges are those of the GSPO paper's two arms (2507.18071 v2, section 5.1).
-_GRPO = Ratio("grpo", token_log_ratio, _of_tokens, band=(0.2, 0.27))
-_GSPO = Ratio("gspo", sequence_mean, _of_response, band=(3e-4, 4e-4))
+_GRPO = Ratio("grpo", token_log_ratio, _token_log_ratios, band=(0.2, 0.27))
+_GSPO = Ratio("gspo", sequence_mean, _mean_log_ratio, band=(3e-4, 4e-4))
 
 RATIOS: dict[Level, Ratio] = {
     "token": _GRPO,
@@ -90,7 +90,7 @@ for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)
 
 
-def single(x: "Tensor") -> "Tensor":
+def single_precision(x: "Tensor") -> "Tensor":
     """The tensor in single precision or better, with its gradient; whole numbers are converted too.
     Half precision cannot tell the ends of GSPO's range from 1. TypeError for complex numbers.
     """
@@ -127,4 +127,4 @@ class Batch:
         for name in ("adv_BT", "old_logp_BT", "ref_logp_BT", "sampler_logp_BT"):
             number_BT = getattr(self, name)
             if number_BT is not None:
-                object.__setattr__(self, name, single(number_BT))
+                object.__setattr__(self, name, single_precision(number_BT))

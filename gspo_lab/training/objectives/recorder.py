@@ -16,7 +16,14 @@ from gspo_lab.recording.records.metric import rounded
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses import Common, Metrics, traits
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
-from gspo_lab.training.objectives.ratios import RATIOS, RULES, Array, binds, sequence_mean, single
+from gspo_lab.training.objectives.ratios import (
+    RATIOS,
+    RULES,
+    Array,
+    binds,
+    sequence_mean,
+    single_precision,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,8 +70,8 @@ class Recorder:
         import numpy as np
 
         detail: JsonObject = {}
-        log_ratio_BT = single(log_ratio_BT)
-        adv_BT = single(adv_BT)
+        log_ratio_BT = single_precision(log_ratio_BT)
+        adv_BT = single_precision(adv_BT)
         if evaluated_B is None:
             evaluated_B = mask_BT.new_ones(len(mask_BT))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -169,7 +176,7 @@ class Recorder:
 
 def _array(tensor: "Tensor") -> Array:
     """A flag as it is, a number in single precision at least."""
-    plain = tensor if str(tensor.dtype) == "torch.bool" else single(tensor)
+    plain = tensor if str(tensor.dtype) == "torch.bool" else single_precision(tensor)
     return plain.cpu().numpy()
 
 
@@ -227,7 +234,7 @@ def response_detail(
 
     Where advantages differ within a response, its `advantage` is their mean.
     """
-    log_ratio_BT = single(log_ratio_BT)
+    log_ratio_BT = single_precision(log_ratio_BT)
     # In double precision the mean of equal numbers is that number.
     adv_B1 = sequence_mean(adv_BT.double().masked_fill(~mask_BT, 0.0), mask_BT)
     out: dict[str, list[Any]] = {

@@ -95,7 +95,7 @@ class Stopping:
         if not self.spanning:
             return False
         tail = ids[-TAIL:]
-        given_chars = self._before(tail, given_tokens - (len(ids) - len(tail)))
+        given_chars = self._complete_characters(tail, given_tokens - (len(ids) - len(tail)))
         text = self._tokenizer.decode(tail)
         return any(_find_stop_after(text, stop, given_chars) >= 0 for stop in self.spanning)
 
@@ -114,7 +114,7 @@ class Stopping:
         `over`.
         """
         text = plain_text(self._tokenizer, ids)
-        given_chars = self._before(ids, given_tokens, plain_text)
+        given_chars = self._complete_characters(ids, given_tokens, plain_text)
         cuts = [
             cut
             for cut in (_find_stop_after(text, stop, given_chars) for stop in self._stop)
@@ -122,7 +122,7 @@ class Stopping:
         ]
         return text[: min(cuts)] if cuts else text
 
-    def _before(
+    def _complete_characters(
         self, ids: list[int], given_tokens: int, decode: Callable[[Any, list[int]], str] = _decode
     ) -> int:
         """The number of complete characters in the first `given_tokens` of `ids`."""

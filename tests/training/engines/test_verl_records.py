@@ -205,8 +205,8 @@ def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
     assert [row["extra_info"]["problem"]["id"] for row in rows[2:4]] == [
         record.id for record in stream.step(1)
     ]
-    read_back = Prompt.of(json.loads(json.dumps(rows[3]))["extra_info"])
-    assert read_back == Prompt.of(rows[3]["extra_info"])
+    read_back = Prompt.from_json(json.loads(json.dumps(rows[3]))["extra_info"])
+    assert read_back == Prompt.from_json(rows[3]["extra_info"])
     assert read_back.problem.id == stream.step(1)[1].id
     assert (read_back.place, read_back.bench, read_back.max_tokens, len(read_back.stop)) == (
         1,

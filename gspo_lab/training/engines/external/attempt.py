@@ -68,12 +68,12 @@ class Prompt:
     stop: tuple[str, ...]
 
     def to_json(self) -> JsonObject:
-        """Plain data, which `of` reads back."""
+        """Plain data, which `from_json` reads back."""
         problem = {name: getattr(self.problem, name) for name in ("id", "prompt", "reference")}
         return asdict(self) | {"problem": problem, "stop": list(self.stop)}
 
     @staticmethod
-    def of(data: JsonMapping) -> "Prompt":
+    def from_json(data: JsonMapping) -> "Prompt":
         """The prompt of what `to_json` made, as the program hands it back."""
         fields = {name: data[name] for name in Prompt.__dataclass_fields__}
         return Prompt(

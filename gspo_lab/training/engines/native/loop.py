@@ -328,7 +328,7 @@ class Loop(TrainingRun):
     def __init__(self, run: Run, components: RunComponents, sink: Sink, folder: Path) -> None:
         super().__init__(run, components, sink, folder)
         budget = run.settings.rollout.tokens_per_step
-        self.waiting = PendingGroups(self._asked, budget, components.sampling.max_tokens)
+        self.waiting = PendingGroups(self._groups_of_step, budget, components.sampling.max_tokens)
         if budget is not None:
             self.kept["waiting"] = self.waiting
 
@@ -427,9 +427,9 @@ class Loop(TrainingRun):
         clock.lap("rollout")
         return out
 
-    def _asked(self, step: int) -> list[Asked]:
+    def _groups_of_step(self, step: int) -> list[Asked]:
         """The problems of a step, each with the requests for its group's responses."""
-        return self._by_problem(self.prompts.step(step), self.requests(step))
+        return self._requests_by_problem(self.prompts.step(step), self.requests(step))
 
     def _replacement_groups(self, step: int, trained: int, dropped: int) -> list[Asked]:
         """As many other problems as groups are missing, in an order of the step's own: which one
@@ -439,9 +439,11 @@ class Loop(TrainingRun):
         first_place = trained + dropped
         order = PromptStream(self.problems, self.seed, per_step, f"others of step {step}")
         problems = order.take(first_place - per_step, per_step - trained)
-        return self._by_problem(problems, self.requests(step, problems, first_place))
+        return self._requests_by_problem(problems, self.requests(step, problems, first_place))
 
-    def _by_problem(self, problems: Sequence[Problem], requests: list[Request]) -> list[Asked]:
+    def _requests_by_problem(
+        self, problems: Sequence[Problem], requests: list[Request]
+    ) -> list[Asked]:
         group = self.settings.rollout.group_size
         return [
             (problem, requests[place * group : (place + 1) * group])

@@ -50,7 +50,7 @@ def unsupported_reason(
             f"has no sampling = {sampling!r}{nearest(str(sampling), SAMPLINGS)}, only"
             f" {' and '.join(SAMPLINGS)}"
         )
-    if sampling == "trl" and (why := _not_its_own(settings)):
+    if sampling == "trl" and (why := _ignored_by_trl(settings)):
         return (
             "with sampling = 'trl' draws by its own random numbers from the model that it"
             f" trains: set {why}"
@@ -82,7 +82,7 @@ def unsupported_reason(
     return None
 
 
-def _not_its_own(settings: Settings) -> str | None:
+def _ignored_by_trl(settings: Settings) -> str | None:
     """What of the study's sampling TRL's generation would ignore, as what to set."""
     rollout = settings.rollout
     required = {

@@ -113,7 +113,7 @@ def dppo_kl(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     return _masked_by_divergence(moved, fell_BT, rose_BT)
 
 
-def _along(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor") -> "Tensor":
+def _moved_along_advantage(moved: LossInputs, fell_BT: "Tensor", rose_BT: "Tensor") -> "Tensor":
     """[B, T], the active tokens that fell with A < 0 or rose with A > 0."""
     adv_BT = moved.batch.adv_BT
     return moved.active_BT & ((fell_BT & (adv_BT < 0)) | (rose_BT & (adv_BT > 0)))
@@ -126,7 +126,7 @@ def _masked_by_divergence(
     A > 0.
     """
     adv_BT = moved.batch.adv_BT
-    clipped_BT = _along(moved, fell_BT, rose_BT)
+    clipped_BT = _moved_along_advantage(moved, fell_BT, rose_BT)
     weight_BT = moved.ratio_BT.detach().clamp(max=DPPO_LARGEST_RATIO).masked_fill(clipped_BT, 0.0)
     logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
     return weight_BT * adv_BT * logp_BT, {CLIP_FRACTION: clipped_BT}
@@ -161,7 +161,9 @@ def fspo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     held_BT = log_whole_BT.maximum(low_B1).minimum(high_B1)
     whole_BT = log_whole_BT.clamp(max=LARGEST_LOG_RATIO).exp()
     value_BT = (whole_BT * adv_BT).minimum(held_BT.clamp(max=LARGEST_LOG_RATIO).exp() * adv_BT)
-    return value_BT, {CLIP_FRACTION: _along(moved, log_whole_BT < low_B1, log_whole_BT > high_B1)}
+    return value_BT, {
+        CLIP_FRACTION: _moved_along_advantage(moved, log_whole_BT < low_B1, log_whole_BT > high_B1)
+    }
 
 
 FSPO = Loss(
@@ -184,7 +186,7 @@ def gmpo(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     clamped_BT = l_BT.clamp(*bounds)
     c_BT = l_BT.minimum(clamped_BT).where(adv_BT > 0, l_BT.maximum(clamped_BT))
     ratio_BT = sequence_mean(c_BT, mask_BT).clamp(max=LARGEST_LOG_RATIO).exp().expand_as(l_BT)
-    clipped_BT = _along(moved, l_BT < bounds[0], l_BT > bounds[1])
+    clipped_BT = _moved_along_advantage(moved, l_BT < bounds[0], l_BT > bounds[1])
     return ratio_BT * adv_BT, {CLIP_FRACTION: clipped_BT}
 
 

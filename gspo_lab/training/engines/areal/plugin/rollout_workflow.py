@@ -30,7 +30,7 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         self, engine: InferenceEngine, data: dict[str, Any]
     ) -> dict[str, torch.Tensor]:
         """Ask, grade, write the answer down, and hand it to AReaL with its reward."""
-        prompt = Prompt.of(json.loads(data["asked"]))
+        prompt = Prompt.from_json(json.loads(data["asked"]))
         run = current().run
         sample = _asked[prompt.step, prompt.place]
         _asked[prompt.step, prompt.place] += 1

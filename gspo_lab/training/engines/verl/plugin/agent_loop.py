@@ -22,7 +22,7 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Ask, grade, write the answer down, and hand it to verl with its reward."""
-        prompt = Prompt.of(row["extra_info"])
+        prompt = Prompt.from_json(row["extra_info"])
         sample = int(row["session_id"])
         # verl counts training steps from 1, and evaluations by the steps before them.
         step = int(row["global_steps"]) - (not prompt.bench)
