@@ -1,5 +1,4 @@
-"""The command behind every run: `python -m gspo_lab.running.worker FOLDER`. Whoever starts it, it
-does the same.
+"""The command behind every run: `python -m gspo_lab.running.worker FOLDER`.
 
 Trains the run of FOLDER/run.json into FOLDER/journal.jsonl, or makes the warm start of
 FOLDER/warm_start.json. It ends with one of `states.Exit`; SIGINT and SIGTERM ask it to finish its
@@ -90,6 +89,8 @@ def _text_output(descriptor: int, log: Path) -> io.TextIOWrapper:
 
 
 class _Output(io.RawIOBase):
+    """Drops what cannot be written, and empties a log that has grown too long."""
+
     def __init__(self, descriptor: int, log: Path) -> None:
         self._descriptor = descriptor
         self._bounded = False
@@ -118,8 +119,8 @@ class StopSignal:
     """True once a signal has asked this worker to stop, or once the conductor that started it is
     gone.
 
-    A worker whose conductor was killed would else train on unseen, in the way of whoever takes the
-    study up again.
+    A worker whose conductor was killed would else train on unseen, and block the next conductor of
+    its study.
     """
 
     def __init__(self, conductor: str | None) -> None:
@@ -161,7 +162,7 @@ class JournalSink:
                 self.steps = record.step + 1
             elif isinstance(record, RunStatus):
                 if record.state == STARTED:
-                    self._whole(record.step)
+                    self._require_steps_before(record.step)
                 self.steps = record.step
 
     def _identified(self, record: Record) -> Record:
@@ -176,7 +177,7 @@ class JournalSink:
         bands = {rule: list(band) for rule, band in self._run.reference_bands.items()}
         return replace(started, facts={**record.facts, "reference_bands": bands, **files})
 
-    def _whole(self, step: int) -> None:
+    def _require_steps_before(self, step: int) -> None:
         """LabError if the journal lacks a step before the one at which the run is taken up."""
         recorded = self._folder.records(StepRecord.kind) if step else ()
         if missing_steps := set(range(step)) - {record.get("step") for record in recorded}:
@@ -218,8 +219,8 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
     its last status.
     """
     run = folder.run()
-    stands = folder.status()
-    if stands.finished:
+    status = folder.status()
+    if status.finished:
         folder.drop_resume()  # a kill may have come between the last word and this
         return Exit.FINISHED
     if run.origin is not None:
@@ -234,7 +235,7 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
     with ExitStack() as stack:
         journal = stack.enter_context(folder.append())
         stack.callback(folder.enter, None)
-        sink = JournalSink(folder, run, journal, stands.steps)
+        sink = JournalSink(folder, run, journal, status.steps)
         try:
             complete = make_engine(run).train(run, sink, folder.path, lambda: stop() or arrived())
         except Exception as error:
@@ -262,14 +263,14 @@ def make_start(folder: StartFolder, stop: StopSignal) -> int:
     from gspo_lab.training.models.warm_start import warm_start
 
     try:
-        wish = folder.request()
-        settings = WarmStart.model_validate(wish["warm_start"])
-        model = wish["model"]
-        seed = int(wish["seed"])
-        base = Path(wish["base"])
-        cache = Path(wish["cache"])
-        name = wish["task"]["name"]
-        options = dict(wish["task"]["options"])
+        request = folder.request()
+        settings = WarmStart.model_validate(request["warm_start"])
+        model = request["model"]
+        seed = int(request["seed"])
+        base = Path(request["base"])
+        cache = Path(request["cache"])
+        name = request["task"]["name"]
+        options = dict(request["task"]["options"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LabError(
             f"{folder.path / WARM_START} is damaged ({error}): start the study again, which"

@@ -1,4 +1,4 @@
-"""From a study's evidence to a word for each claim."""
+"""Judges each claim of a study by its records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,8 @@ class Result:
     """The verdict of a study on one claim. `p` is the claim's own, `p_adjusted` Holm's over the
     declared family.
 
-    Outside the family `p_adjusted` is None, and the claim is descriptive. `lacking` blocks support.
+    Outside the family `p_adjusted` is None, and the claim is descriptive. `lacking` says what
+    support would also need: without it the claim can only be contradicted.
     `unstable` has per arm the unstable runs, and the judged ones."""
 
     claim: Claim
@@ -105,7 +106,7 @@ def _declared(source: Source, table: ClaimTable) -> Result:
 
 
 def _read(source: Source, claim: Claim, named: Mapping[str, str], *, declared: bool) -> Result:
-    """The claim's estimates, without its label, which `_adjust` gives."""
+    """The result before `_adjust` gives its word."""
     roles: dict[str, str] = {}
 
     def not_testable(*reasons: Reason) -> Result:
@@ -164,9 +165,7 @@ def _side_before_holm(reading: Estimates) -> Side | None:
 
 
 def _unmet(needs: Sequence[Need], data: ClaimData) -> tuple[Reason, ...]:
-    """What is measured of the needs that are unmet; nothing after the first where no run could show
-    the others.
-    """
+    """Why each unmet need is unmet; only the first one where no seed could show the others."""
     unmet: list[Reason] = []
     for need in needs:
         try:
@@ -184,14 +183,14 @@ def _unmatched(source: Source, roles: Roles) -> list[Reason]:
     matched = study_certificate(source).on(source.declaration.deciding)
     reasons = []
     for baseline, arm in combinations(dict.fromkeys(roles.values()), 2):
-        for why in matched.against(baseline).get(arm, ()):
+        for why in matched.differences_from(baseline).get(arm, ()):
             text = f"{baseline} and {arm} are not matched: {why}"
             reasons.append(Reason("not-matched", text))
     return reasons
 
 
 def _adjust(result: Result, adjusted: OptionalFloat) -> Result:
-    """The word, from the adjusted p where there is one, else from the claim's own."""
+    """The result with its word, by the adjusted p where there is one, else by the claim's own."""
     if not result.parts:
         return result
     side, p = weigh(result.parts)

@@ -60,7 +60,7 @@ class Ungraded:
         """Whether the shares differ beyond chance, at the verdict's alpha."""
         return self.p is not None and self.p < self.verdict.alpha
 
-    def against(self, verdict: Comparison) -> tuple[Reason, ...]:
+    def reasons_against(self, verdict: Comparison) -> tuple[Reason, ...]:
         """Why `verdict`, which leaves ungraded answers out, must be withheld."""
         reasons = []
         if self.uneven:
@@ -272,7 +272,7 @@ def _unlike_rewards(source: Source) -> Reason | None:
 S = TypeVar("S", bound=Source)
 
 
-def against(of: S, baseline: str) -> S:
+def with_baseline(of: S, baseline: str) -> S:
     """The same records with `baseline` as the baseline; the verdicts are descriptive."""
     rule = of.declaration.verdict.model_copy(update={"baseline": baseline, "order": None})
     changed = copy(of)
@@ -388,7 +388,7 @@ def _judge_twice(
         if not any(ungraded.errors):
             continue
         lacking[arm] = ungraded
-        reasons = ungraded.against(verdict)
+        reasons = ungraded.reasons_against(verdict)
         if verdict.word != "no verdict" and reasons:
             verdicts[arm] = replace(verdict, word="no verdict", reasons=reasons)
     return verdicts, lacking

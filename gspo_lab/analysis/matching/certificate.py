@@ -157,9 +157,9 @@ class Certificate:
         """Per arm why a verdict against the baseline is forbidden, for `stats.decide`; allowed arms
         are left out.
         """
-        return self.against(self.baseline)
+        return self.differences_from(self.baseline)
 
-    def against(self, baseline: str) -> dict[str, tuple[str, ...]]:
+    def differences_from(self, baseline: str) -> dict[str, tuple[str, ...]]:
         """`reasons` with another arm as the baseline."""
         is_open = set(self.open)
         seeds: dict[str, dict[tuple[str, str], list[int]]] = {}

@@ -87,10 +87,10 @@ def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
         raise LabError(f"exponential mean: decay is {decay}; it lies in [0, 1)")
     if not len(values):
         return values
-    return _faded(values, decay) / _faded(np.ones_like(values), decay)
+    return _discounted_sums(values, decay) / _discounted_sums(np.ones_like(values), decay)
 
 
-def _faded(values: Floats, decay: float) -> Floats:
+def _discounted_sums(values: Floats, decay: float) -> Floats:
     """sum_i decay^(t-i) y_i for every t: block by block a triangular matrix of powers; a block's
     end is carried on.
     """

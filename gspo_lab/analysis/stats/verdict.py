@@ -391,8 +391,8 @@ def _estimates(arms: Sequence[Scores]) -> list[VarianceEstimate | None]:
 
 
 def _stop_in_declared_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparison]:
-    """What is inconclusive behind another arm of a declared order says so: its own interval may
-    exclude 0.
+    """Verdicts with the reason of those that are inconclusive because an earlier arm of the
+    declared order is: their own interval may exclude 0.
     """
     by_arm = {verdict.subject: verdict for verdict in verdicts}
     stopped = next((arm for arm in order if arm in by_arm and not by_arm[arm].resolved), None)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gspo_lab.analysis.findings.answer import StudyAnswer
 from gspo_lab.analysis.findings.clip_fractions import NO_CLIP, clips, rule_arms
-from gspo_lab.analysis.findings.decision import against as against_of
-from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision import decision, with_baseline
 from gspo_lab.analysis.findings.reference_levels import score_levels
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes
 from gspo_lab.analysis.findings.stability import stability_verdicts
@@ -213,7 +212,7 @@ def _declared(study: Source, answer: StudyAnswer) -> ArmsTable:
     pair = rule_arms(study)
     baseline = study.declaration.baseline
     if pair is not None and baseline not in pair:
-        rules = _verdicts(against_of(study, pair[0]))
+        rules = _verdicts(with_baseline(study, pair[0]))
         verdicts += [verdict for verdict in rules if verdict.subject == pair[1]]
     contrast = decision(study).contrast
     if contrast is not None:
@@ -230,7 +229,7 @@ def _declared(study: Source, answer: StudyAnswer) -> ArmsTable:
 
 def _rebased(study: Source, baseline: str, answer: StudyAnswer) -> ArmsTable:
     """The table of a baseline that a reader chose."""
-    verdicts = _verdicts(against_of(study, baseline))
+    verdicts = _verdicts(with_baseline(study, baseline))
     caption = _caption(study, baseline, verdicts)
     caption += " This baseline was not declared: its verdicts are descriptive."
     return ArmsTable(baseline, False, caption, _rows(study, baseline, verdicts, answer))

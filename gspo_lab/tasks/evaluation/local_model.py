@@ -104,7 +104,7 @@ class LocalModel:
 
 @torch.no_grad()
 def _nonfinite_weights(model: Any) -> str | None:
-    """Which weight is NaN or infinite, so that every answer would be the same token; None: all are
+    """Names a weight that is NaN or infinite, with which all answers are one token; None: all are
     finite.
     """
     weights = dict(model.named_parameters())

@@ -9,7 +9,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, by_seed, make_lab, right
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.answer import StudyAnswer
-from gspo_lab.analysis.findings.decision import against, decision
+from gspo_lab.analysis.findings.decision import decision, with_baseline
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.stats.proportions import fisher_p
 from gspo_lab.analysis.stats.stability import StabilityVerdict
@@ -225,7 +225,7 @@ def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) ->
     )
     with source(make_lab(tmp_path, toml, seeds=5, change=change)) as found:
         assert decision(found).seeds == (0, 1, 2)
-        other = against(found, "gspo")
+        other = with_baseline(found, "gspo")
         assert decision(other).seeds == (0, 1, 2)
         assert not any(decision(other).missing.values())
 

@@ -644,7 +644,7 @@ def test_a_swept_warm_start_excuses_other_weights(tmp_path: Path) -> None:
     }
     assert states["grpo@0.001", "gspo@0.001"] == states["grpo@0.002", "gspo@0.002"] == "equal"
     assert states["grpo@0.001", "grpo@0.002"] == "differs as declared"
-    assert found.against("grpo@0.001") == {}
+    assert found.differences_from("grpo@0.001") == {}
 
 
 def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
@@ -664,7 +664,7 @@ def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
         "grpo",
         {"third": reason},
     )  # the verdict on gspo stands
-    assert found.against("third") == {"grpo": reason, "gspo": reason}
+    assert found.differences_from("third") == {"grpo": reason, "gspo": reason}
 
 
 def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab) -> None:

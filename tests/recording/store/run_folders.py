@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.common.atomic_files import write_json
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -88,14 +89,14 @@ class Lab:
         """A later evaluation of a run or a subject, declared and answered."""
         folder = self.runs / run_id / "evaluations" / evaluation
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "evaluation.json").write_text(json.dumps({"bench": "addition", **declared}))
+        write_json(folder / "evaluation.json", {"bench": "addition", **declared})
         self.write(run_id, *records, evaluation=evaluation)
 
     def subject(self, name: str, kind: str = "server") -> str:
         """A model or a server that was asked without a run; its id."""
         folder = self.runs / "_subjects" / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "subject.json").write_text(json.dumps({"kind": kind, "name": f"some/{name}"}))
+        write_json(folder / "subject.json", {"kind": kind, "name": f"some/{name}"})
         return f"_subjects/{name}"
 
     def regrade(self, run_id: str, *grades: Record, evaluation: str = "") -> None:

@@ -14,6 +14,7 @@ from laboratory import write_lines
 from run_folders import Lab, answers, step_records
 from synthetic_lab import make_lab
 
+from gspo_lab.common.atomic_files import SEALED_FILES, write_json
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict
@@ -346,6 +347,8 @@ def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
         write_lines(path, [content])
+    elif path.name in SEALED_FILES:
+        write_json(path, json.loads(content))
     else:
         path.write_text(content)
     with lab_error(path.name.replace(".", r"\.")):

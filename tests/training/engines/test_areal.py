@@ -134,7 +134,7 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
         "train_step": 11.0,
         "save": 100.0,
     }
-    message = ArealEngine().step_of
+    message = ArealEngine().step_columns
     actual = message(
         {
             "ppo_actor/update/entropy/avg": 0.42,

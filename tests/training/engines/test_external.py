@@ -48,7 +48,7 @@ class Copies(ExternalEngine):
     world_size = 1
     asks_benchmarks = False
 
-    def broken(self, settings: Settings) -> Iterator[str]:
+    def refusals(self, settings: Settings) -> Iterator[str]:
         yield from ()
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
@@ -81,7 +81,7 @@ class Copies(ExternalEngine):
     def model_after(self, home: Path, run: Run, step: int) -> Path:
         return home / "saved" / str(step)
 
-    def step_of(self, data: JsonMapping) -> JsonMapping:
+    def step_columns(self, data: JsonMapping) -> JsonMapping:
         return {"seconds_step": 1.0}
 
 

@@ -99,7 +99,7 @@ def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
     ]
     rows = [{**record, "problem": ids[record["place"]]} for record in bench_answers]
     inputs: JsonObject = {"answers": rows, "updates": updates(step), "world": 1} | changes
-    output = VerlEngine().step_of(LINE)
+    output = VerlEngine().step_columns(LINE)
     return step_records(
         "verl",
         inputs["world"],

@@ -91,7 +91,7 @@ class ArealEngine(ExternalEngine):
         """Training processes: all are on one machine."""
         return self.processes
 
-    def broken(self, settings: Settings) -> Iterator[str]:
+    def refusals(self, settings: Settings) -> Iterator[str]:
         """What AReaL would refuse, ignore or change; it takes any scheduler's name, and fails
         later.
         """
@@ -156,7 +156,7 @@ class ArealEngine(ExternalEngine):
         """The folder that AReaL saves: it counts steps from 0, and here all are of one epoch."""
         return checkpoints(home, run) / "default" / f"epoch0epochstep{step - 1}globalstep{step - 1}"
 
-    def step_of(self, data: JsonMapping) -> JsonObject:
+    def step_columns(self, data: JsonMapping) -> JsonObject:
         """`data` is what AReaL commits of a step."""
         seconds = {name: data.get(f"timeperf/{name}") for name in PARTS}
         return {

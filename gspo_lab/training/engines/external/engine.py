@@ -22,11 +22,11 @@ from gspo_lab.training.engines.base import Capabilities, Sink, Stop
 from gspo_lab.training.engines.external.attempt import PreparedAttempt
 from gspo_lab.training.engines.virtualenvs import python_of
 
-LATE = {
+NEED_TORCH = {
     "prepare": "gspo_lab.training.engines.external.training:prepare",
     "train": "gspo_lab.training.engines.external.training:train",
 }
-"""What needs torch, by its name: a missing package is one line that says what to install."""
+"""The functions that need torch: a missing package is one line that says what to install."""
 
 
 def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
@@ -65,14 +65,14 @@ class ExternalEngine(ABC):
         """Training processes of one run, on all machines."""
 
     @abstractmethod
-    def broken(self, settings: Settings) -> Iterator[str]:
+    def refusals(self, settings: Settings) -> Iterator[str]:
         """What the program would refuse, ignore or change, each as the end of a sentence; options
         are checked first.
         """
 
     def check(self, settings: Settings) -> None:
         """LabError for what the program would refuse, ignore or change."""
-        for why in self.broken(settings):
+        for why in self.refusals(settings):
             raise LabError(f"the engine '{self.name}' {why}")
 
     @abstractmethod
@@ -82,8 +82,8 @@ class ExternalEngine(ABC):
 
     @abstractmethod
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
-        """The steps of the last whole checkpoint that goes no further than the `recorded` ones, 0
-        without one. Others are deleted."""
+        """How many steps the last whole checkpoint has of the `recorded` ones, 0 without one; all
+        other checkpoints are deleted."""
 
     @abstractmethod
     def model_after(self, home: Path, run: Run, step: int) -> Path:
@@ -91,7 +91,7 @@ class ExternalEngine(ABC):
         after all at which a benchmark is due where the program does not evaluate."""
 
     @abstractmethod
-    def step_of(self, data: JsonMapping) -> JsonMapping:
+    def step_columns(self, data: JsonMapping) -> JsonMapping:
         """What the program's log says of a rollout batch, by columns of steps; `seconds_step` is
         always among them.
         """
@@ -108,9 +108,9 @@ class ExternalEngine(ABC):
         With `device = "cuda"` it is what a machine with GPUs would be given."""
         on_gpu = run.settings.device == "cuda"
         return self.configure(
-            look_up("engine", "prepare", LATE)(self, run, folder.resolve(), on_gpu=on_gpu)
+            look_up("engine", "prepare", NEED_TORCH)(self, run, folder.resolve(), on_gpu=on_gpu)
         )[0]
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         """Train the run from where its folder stands; whether it came to its end."""
-        return bool(look_up("engine", "train", LATE)(self, run, sink, folder.resolve(), stop))
+        return bool(look_up("engine", "train", NEED_TORCH)(self, run, sink, folder.resolve(), stop))

@@ -144,7 +144,7 @@ def _start(
                     engine.world_size,
                     run,
                     steps_done - 1,
-                    engine.step_of(report["data"]),
+                    engine.step_columns(report["data"]),
                     step_answers,
                     updates.since(steps_done - 1),
                     totals,

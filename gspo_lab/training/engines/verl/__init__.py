@@ -83,7 +83,7 @@ class VerlEngine(ExternalEngine):
         """Training processes on all machines."""
         return self.processes * self.machines
 
-    def broken(self, settings: Settings) -> Iterator[str]:
+    def refusals(self, settings: Settings) -> Iterator[str]:
         """What verl would refuse, ignore or change of the settings.
 
         LabError for an option that cannot be.
@@ -216,7 +216,7 @@ class VerlEngine(ExternalEngine):
         """The Hugging Face folder beside verl's checkpoint."""
         return home / CHECKPOINTS / f"{STEP}{step}" / "actor" / "huggingface"
 
-    def step_of(self, data: JsonMapping) -> JsonObject:
+    def step_columns(self, data: JsonMapping) -> JsonObject:
         """`data` is that of verl's file logger.
 
         The time of a checkpoint is no part of the step's.
