@@ -73,7 +73,7 @@ class Arm:
 
     @cached_property
     def resolved(self) -> JsonObject:
-        """The settings as nested plain data: every key of this version; of an imported arm those
+        """The settings as nested plain data: every key; of an imported arm those
         recorded.
         """
         return (

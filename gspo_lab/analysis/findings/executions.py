@@ -272,7 +272,7 @@ def all_executions(source: Source) -> Executions:
 
 
 def _same_content(study: Source, source: Source) -> bool:
-    """`same_content`; False for a study whose declaration this version cannot read."""
+    """`same_content`; False for a study whose declaration is damaged."""
     try:
         return same_content(study.declaration, source.declaration)
     except LabError:

@@ -123,7 +123,7 @@ class Trace:
     seed: int
     finished: bool
     parsed: Settings | None
-    """None where this version refuses them."""
+    """None where they are no valid settings."""
     settings: JsonObject
     declared: tuple[str, ...]
     bands: JsonObject
@@ -247,8 +247,8 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
 
 
 def parse_settings(nested: JsonObject) -> tuple[Settings | None, JsonObject]:
-    """Settings, and flat with this version's defaults; None, and flat as they are, where this
-    version refuses them.
+    """Settings, and flat with all defaults; None, and flat as they are, where they are no valid
+    settings.
     """
     try:
         settings = Settings.model_validate(nested)

@@ -30,7 +30,7 @@ from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, n
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.evidence import arrays
-from gspo_lab.recording.store.records import of_entries, of_groups
+from gspo_lab.recording.store.records import entry_query, group_query
 from gspo_lab.recording.store.schema import RECORD_TABLES, Column, metric_columns
 
 
@@ -338,7 +338,7 @@ def by_layer(
 ) -> Mapping[str, tuple[OptionalFloat, ...]]:
     """Per run id the mean of each entry of a metric that is a list, over those of the steps `at`
     that the window has. Runs without any are left out."""
-    query = of_entries(reading.table, reading.metric)
+    query = entry_query(reading.table, reading.metric)
     steps = json.dumps(sorted(chosen_steps))
 
     def entries(run: RecordedRun) -> tuple[OptionalFloat, ...]:
@@ -411,7 +411,7 @@ def _grouped(
 ) -> Mapping[str, dict[str, Floats]]:
     evidence = source.evidence
     metric_columns(table, metrics, numbers=True)
-    query = of_groups(table, by, metrics, how)
+    query = group_query(table, by, metrics, how)
     names = (by, *(name for metric in metrics for name in (metric, f"{metric}.weight")))
 
     def rows(run: RecordedRun) -> dict[str, Floats]:

@@ -78,7 +78,7 @@ def to_dict(record: Record) -> JsonObject:
 
 
 def from_dict(data: JsonObject) -> Record:
-    """The record of `to_dict`; fields this version does not know are ignored."""
+    """The record of `to_dict`; unknown fields are ignored."""
     cls = RECORDS[data["kind"]]
     names = _names(cls)
     return cls(**{name: value for name, value in data.items() if name in names})

@@ -32,7 +32,7 @@ class Reduction:
             return None
         return self.function(*(arrays[name] for name in self.arrays))
 
-    def of_rule(self, rule: str) -> "Reduction":
+    def for_rule(self, rule: str) -> "Reduction":
         """The same with a ratio rule's own arrays in the place of those named `*_RULE`."""
         return replace(self, arrays=tuple(name.replace("RULE", rule) for name in self.arrays))
 

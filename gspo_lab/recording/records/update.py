@@ -48,7 +48,7 @@ OF_OPTIMIZER = ("grad_norm", RATE_COLUMN)
 """The columns of an optimizer's step, which every engine measures."""
 
 
-def of_optimizer(*values: OptionalFloat) -> dict[str, OptionalFloat]:
+def optimizer_columns(*values: OptionalFloat) -> dict[str, OptionalFloat]:
     """The gradient's norm and the learning rate, by their columns."""
     return dict(zip(OF_OPTIMIZER, values, strict=True))
 
@@ -71,7 +71,7 @@ def _for_each_rule(cls: type[R]) -> type[R]:
                 metadata["meaning"].replace("RULE", definition),
                 metadata["unit"],
                 per=metadata["per"],
-                rule=metadata["rule"].of_rule(rule),
+                rule=metadata["rule"].for_rule(rule),
             )
             setattr(cls, column, entry)
     cls.__annotations__ = annotations

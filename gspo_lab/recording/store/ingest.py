@@ -499,9 +499,9 @@ def add_records(
     """Add a journal's records in their order; a later record replaces an earlier one with the same
     key.
 
-    `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this
-    version does not know are left out, and so is what a journal of that part has no say in: steps
-    and updates in an evaluation's.
+    `started` at step k voids what the journal held of later moments (`RunStatus`). Unknown
+    kinds are left out, and so is what a journal of that part has no say in: steps and updates in an
+    evaluation's.
     """
     run_id, evaluation, part = source
     positions = {}

@@ -88,7 +88,7 @@ def read_spans(
         raise LabError(f"spans: from steps or updates, got '{table}'")
     means = metric_columns(table, metrics, numbers=True)
     ends = metric_columns(table, extremes, numbers=True)
-    query, names = of_spans(table, means, ends, totals)
+    query, names = span_query(table, means, ends, totals)
     end = _last_step(evidence, study) + 1
     firsts = since if since is not None else {run.id: 0 for run in evidence.chosen(study)}
     steps_by_run = {
@@ -97,7 +97,7 @@ def read_spans(
     out = {}
     for run, lows in steps_by_run.items():
         ((texts,),) = evidence.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
-        out[run] = arrays(from_texts(texts), names)
+        out[run] = arrays(parse_span_texts(texts), names)
     return out
 
 
@@ -232,7 +232,7 @@ def weight_of(metric: str, weight: str) -> str:
     return f'SUM(IFNULL("{weight}", 1)) FILTER (WHERE "{metric}" IS NOT NULL)'
 
 
-def of_spans(
+def span_query(
     table: str, metrics: Iterable[str], extremes: Collection[str], totals: Collection[str]
 ) -> tuple[str, list[str]]:
     """A query for one text, and its columns for each span: x, means or sums, lowest and highest
@@ -262,8 +262,8 @@ def of_spans(
     return query, list(columns)
 
 
-def from_texts(texts: str | None) -> list[tuple[OptionalFloat, ...]]:
-    """The numbers of `of_spans`, bit for bit."""
+def parse_span_texts(texts: str | None) -> list[tuple[OptionalFloat, ...]]:
+    """The numbers of `span_query`, bit for bit."""
 
     def format_number(text: str | None, difference: str | None) -> OptionalFloat:
         return None if text is None else float(text) + float(difference or 0)
@@ -272,7 +272,7 @@ def from_texts(texts: str | None) -> list[tuple[OptionalFloat, ...]]:
     return [tuple(map(format_number, row[::2], row[1::2])) for row in rows]
 
 
-def of_groups(table: str, by: str, metrics: Iterable[str], pooling: str) -> str:
+def group_query(table: str, by: str, metrics: Iterable[str], pooling: str) -> str:
     """A query for groups of rows `by` "step", "minibatch" or "whole" (all rows), with `pool_of` for
     each metric.
 
@@ -294,9 +294,9 @@ def _weight_in_row(table: str, metric: str, pooling: str) -> str:
     return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {weight_or_one} END'
 
 
-def of_entries(table: str, metric: str) -> str:
-    """A query for the index and mean of each entry of a JSON list; values as for `of_groups`, then
-    steps as JSON.
+def entry_query(table: str, metric: str) -> str:
+    """A query for the index and mean of each entry of a JSON list; values as for `group_query`,
+    then steps as JSON.
     """
     weight = f'IFNULL("{RECORD_TABLES[table].column(metric).per}", 1)'
     mean = f"TOTAL(entry.value * {weight}) / SUM({weight})"

@@ -142,7 +142,7 @@ def whitened(adv_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
     return centred_BT * (variance + WHITENING_EPSILON).rsqrt()
 
 
-def of_sequence(adv_BT: "Tensor", mask_BT: "Tensor", reduction: str) -> "Tensor":
+def sequence_advantages(adv_BT: "Tensor", mask_BT: "Tensor", reduction: str) -> "Tensor":
     """One advantage for a response in place of its tokens', at each of them: their `mean` (AReaL
     1.0's code) or their `sum` (AReaL's page on GSPO): what a sequence's one ratio is multiplied
     by."""

@@ -14,8 +14,8 @@ from gspo_lab.training.objectives import (
     decoupled,
     explained_variance,
     gae,
-    of_sequence,
     overlong_penalty,
+    sequence_advantages,
     turn_advantages,
     value_loss,
     whitened,
@@ -210,8 +210,8 @@ def test_whitening_is_over_the_masks_tokens() -> None:
 def test_a_response_s_one_advantage_is_the_mean_or_the_sum_of_its_tokens() -> None:
     mask_BT = torch.tensor([[True, True, False], [False, False, False]])
     adv_BT = torch.tensor([[1.0, 3.0, 9.0], [9.0, 9.0, 9.0]])
-    assert of_sequence(adv_BT, mask_BT, "mean").tolist() == [[2, 2, 0], [0, 0, 0]]
-    assert of_sequence(adv_BT, mask_BT, "sum").tolist() == [[4, 4, 0], [0, 0, 0]]
+    assert sequence_advantages(adv_BT, mask_BT, "mean").tolist() == [[2, 2, 0], [0, 0, 0]]
+    assert sequence_advantages(adv_BT, mask_BT, "sum").tolist() == [[4, 4, 0], [0, 0, 0]]
 
 
 def test_the_clipped_value_loss() -> None:

@@ -82,7 +82,7 @@ FUNCTIONS: dict[str, Callable[[Callable[..., Tensor]], Any]] = {
         given(8, 30), given(8, 30), MASK, gamma=0.99, gae_lambda=0.95
     ),
     "whitened": lambda given: objectives.whitened(given(8, 30), MASK),
-    "of_sequence": lambda given: objectives.of_sequence(given(8, 30), MASK, "mean"),
+    "sequence_advantages": lambda given: objectives.sequence_advantages(given(8, 30), MASK, "mean"),
     "value_loss": lambda given: (
         objectives.value_loss(
             given(8, 30), given(8, 30) * 0, given(8, 30), MASK, tokens=9, clip=0.2

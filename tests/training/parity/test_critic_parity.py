@@ -11,7 +11,13 @@ import torch
 from cases import imported, peer
 from torch import Tensor
 
-from gspo_lab.training.objectives import at_last_token, gae, of_sequence, value_loss, whitened
+from gspo_lab.training.objectives import (
+    at_last_token,
+    gae,
+    sequence_advantages,
+    value_loss,
+    whitened,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -94,4 +100,6 @@ def test_areal_s_code_means_a_response_s_advantages(areal: Any) -> None:
     _, reference = areal.functional._compute_sequence_level_ratio_and_advantages(
         adv_BT * 0, adv_BT, mask_BT, None
     )
-    assert torch.allclose(of_sequence(adv_BT, mask_BT, "mean"), reference * mask_BT, atol=1e-6)
+    assert torch.allclose(
+        sequence_advantages(adv_BT, mask_BT, "mean"), reference * mask_BT, atol=1e-6
+    )

@@ -17,7 +17,13 @@ from gspo_lab.study import Settings
 from gspo_lab.training.engines.native.experience import Experience, Microbatch, microbatches
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
 from gspo_lab.training.models.load import computing_in
-from gspo_lab.training.objectives import at_last_token, gae, of_sequence, value_loss, whitened
+from gspo_lab.training.objectives import (
+    at_last_token,
+    gae,
+    sequence_advantages,
+    value_loss,
+    whitened,
+)
 
 
 class ValueModel(torch.nn.Module):
@@ -82,7 +88,7 @@ class Critic:
         if settings.whiten_advantages:
             adv_NT = whitened(adv_NT, mask_NT)
         if settings.importance_sampling_level == "sequence":
-            adv_NT = of_sequence(adv_NT, mask_NT, settings.sequence_advantage)
+            adv_NT = sequence_advantages(adv_NT, mask_NT, settings.sequence_advantage)
         return adv_NT
 
     def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, float], bool]:

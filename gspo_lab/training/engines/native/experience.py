@@ -249,7 +249,7 @@ def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int)
     )
 
 
-def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
+def microbatch_slice(x_NSLK: Tensor, part: Microbatch) -> Tensor:
     """The [B, S, L, K] block of a microbatch from a batch's [N, S, L, K]."""
     return x_NSLK[part.rows, part.first_column : part.first_column + part.input_BS.shape[1]]
 

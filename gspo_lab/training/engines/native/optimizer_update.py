@@ -13,13 +13,13 @@ from torch import Tensor
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import UpdateRecord
-from gspo_lab.recording.records.update import of_optimizer
+from gspo_lab.recording.records.update import optimizer_columns
 from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.experience import (
     Experience,
     Microbatch,
+    microbatch_slice,
     microbatches,
-    of_microbatch,
 )
 from gspo_lab.training.engines.native.policy import Forward, Policy, store
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
@@ -102,7 +102,7 @@ class Updater:
             result = self._passes(experience, minibatch, objective, selected_MT)
         result.columns["router_grad_norm"] = self.router_grad_norm()
         step = self.trained.step(result.columns["loss"])
-        result.columns |= of_optimizer(step.grad_norm, step.rate)
+        result.columns |= optimizer_columns(step.grad_norm, step.rate)
         result.columns["weight_norm"] = step.weight_norm
         result.finite = step.finite
         if self.critic is not None:
@@ -194,10 +194,10 @@ class Updater:
         are these), or none."""
         if self.replay == "rollout":
             assert experience.rollout_routes_NSLK is not None
-            return of_microbatch(experience.rollout_routes_NSLK, part)
+            return microbatch_slice(experience.rollout_routes_NSLK, part)
         if self.replay == "old-policy" and not minibatch.fresh:
             assert experience.natural_NSLK is not None
-            return of_microbatch(experience.natural_NSLK, part)
+            return microbatch_slice(experience.natural_NSLK, part)
         return None
 
     def router_grad_norm(self) -> float | None:
@@ -259,7 +259,7 @@ def _routing_columns(updater: Updater, experience: Experience, result: UpdateRes
         length = part.length
         mask_BT = part.mask_BT
         if experience.natural_NSLK is not None and bool(experience.old_known_N[part.rows].all()):
-            old.append(of_microbatch(experience.natural_NSLK, part)[:, -length:][mask_BT])
+            old.append(microbatch_slice(experience.natural_NSLK, part)[:, -length:][mask_BT])
         new.append(forward.natural_BSLK[:, -length:][mask_BT])
         entropy.append(forward.router_entropy_BSL[:, -length:][mask_BT])
     new_N1LK = torch.cat(new)[:, None]

@@ -23,8 +23,8 @@ from gspo_lab.common.keys import Dtype
 from gspo_lab.training.engines.native.experience import (
     Experience,
     Microbatch,
+    microbatch_slice,
     microbatches,
-    of_microbatch,
 )
 from gspo_lab.training.engines.native.lm_head import token_logprobs
 from gspo_lab.training.engines.native.trainable_model import heavy
@@ -242,7 +242,7 @@ class Policy:
         seconds = 0.0
         for part in microbatches(experience, rows, self.microbatch_tokens):
             replay = experience.rollout_routes_NSLK
-            routes_BSLK = None if replay is None else of_microbatch(replay, part)
+            routes_BSLK = None if replay is None else microbatch_slice(replay, part)
             with self.forward(part, replay_BSLK=routes_BSLK, entropy=True) as forward:
                 store(experience, part, forward)
             seconds += forward.seconds_replay

@@ -14,7 +14,7 @@ import areal.utils.data as packing
 import torch
 from areal.engine.fsdp_engine import FSDPPPOActor
 
-from gspo_lab.recording.records.update import of_optimizer
+from gspo_lab.recording.records.update import optimizer_columns
 from gspo_lab.study import Run
 from gspo_lab.training.engines.external.records import Row, write_update
 
@@ -78,7 +78,7 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first_update: int = 0) -> N
                 rows,
                 world=len(everyones),
                 seconds=time.perf_counter() - began,
-                **of_optimizer(float(stats["grad_norm"]), stats.get("lr")),
+                **optimizer_columns(float(stats["grad_norm"]), stats.get("lr")),
             )
         number += 1
         return stats

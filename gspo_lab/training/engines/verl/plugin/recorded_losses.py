@@ -16,7 +16,7 @@ import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.engine import EngineRegistry
 
-from gspo_lab.recording.records.update import of_optimizer
+from gspo_lab.recording.records.update import optimizer_columns
 from gspo_lab.training.engines.external.attempt import UPDATES, current
 from gspo_lab.training.engines.external.records import Row, write_update
 from gspo_lab.training.engines.verl import DEVICE, PREFIX
@@ -101,7 +101,7 @@ class RecordedEngine:
                 world=torch.distributed.get_world_size(),
                 loss=loss,
                 seconds=time.perf_counter() - began,
-                **of_optimizer(float(outputs["metrics"]["grad_norm"]), rate),
+                **optimizer_columns(float(outputs["metrics"]["grad_norm"]), rate),
             )
         return outputs
 
