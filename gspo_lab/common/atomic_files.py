@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from gspo_lab.common.errors import InUse, LabError
-from gspo_lab.common.paths import BANDS, EVALUATION, SUBJECT
+from gspo_lab.common.paths import SEALED_FILES
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import visible
 
@@ -106,8 +106,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-SEALED_FILES = {BANDS, EVALUATION, SUBJECT}
-"""The names of the files that hold their own digest."""
 SEAL = "sha256"
 """The entry with the digest of all other entries."""
 

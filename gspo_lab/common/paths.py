@@ -54,6 +54,8 @@ EVALUATIONS = "evaluations"
 be.
 """
 EVALUATION = "evaluation.json"
+SEALED_FILES = {BANDS, EVALUATION, SUBJECT}
+"""The names of the files that hold their own digest."""
 
 WARM_START = "warm_start.json"
 """A warm start to make: model, task, settings, seed, base and cache."""

@@ -196,7 +196,7 @@ class JournalReader:
                 start = self.end
                 line = line[:-1]
                 self.end += len(line) + 1
-                if _passed_over(line):
+                if _is_blank_or_torn(line):
                     continue
                 item = _object(line)
                 if item is None:
@@ -222,7 +222,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
     if path.exists():
         with path.open("rb") as file:
             for line in file:
-                if line.endswith(b"\n") and not _passed_over(line[:-1]):
+                if line.endswith(b"\n") and not _is_blank_or_torn(line[:-1]):
                     yield line
 
 
@@ -302,10 +302,12 @@ def _lines_reversed(file: IO[bytes], start: int) -> Iterator[bytes]:
 
 def _line_before(file: IO[bytes], offset: int) -> bytes | None:
     """The last complete line before a byte, torn ones passed over."""
-    return next((line for line in _lines_reversed(file, offset) if not _passed_over(line)), None)
+    return next(
+        (line for line in _lines_reversed(file, offset) if not _is_blank_or_torn(line)), None
+    )
 
 
-def _passed_over(line: bytes) -> bool:
+def _is_blank_or_torn(line: bytes) -> bool:
     """Whether nothing is missed of a line that is no object."""
     return not line.strip() or line.endswith(TORN)
 
@@ -362,10 +364,10 @@ def _object(line: bytes) -> JsonObject | None:
         item = json.loads(body.decode())
     except (ValueError, RecursionError):
         return None
-    return item if isinstance(item, dict) and _shaped(item) else None
+    return item if isinstance(item, dict) and _is_record(item) else None
 
 
-def _shaped(item: JsonObject) -> bool:
+def _is_record(item: JsonObject) -> bool:
     """Whether it can be told of what moment a record is, and of a status what it says, by names."""
     kind = item.get("kind", "")
     if not isinstance(kind, str) or kind not in RECORDS:

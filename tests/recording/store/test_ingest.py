@@ -14,7 +14,8 @@ from laboratory import write_lines
 from run_folders import Lab, answers, step_records
 from synthetic_lab import make_lab
 
-from gspo_lab.common.atomic_files import SEALED_FILES, write_json
+from gspo_lab.common.atomic_files import write_json
+from gspo_lab.common.paths import SEALED_FILES
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict
