@@ -24,10 +24,10 @@ def measure_error_rates(simulations: int, *, json: bool) -> bool:
     from gspo_lab.analysis.stats.simulation_cells import CELLS
 
     with Console(stderr=True).status("simulating studies whose truth is known") as status:
-        done = count(1)
+        numbers = count(1)
 
         def progress(row: "CalibrationRow") -> None:
-            status.update(f"{next(done)} rows; last: {row.cell}, n = {row.n}, {row.method}")
+            status.update(f"{next(numbers)} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
         rng = np.random.default_rng(SEED)
         rows = run_calibration(simulations, rng, progress, (*CELLS, *CLAIM_CELLS))
@@ -63,9 +63,9 @@ def lines(rows: "Sequence[CalibrationRow]") -> list[str]:
     ]
     for title, expectations in SECTIONS.items():
         text += [title, *(_line(row) for row in rows if row.expectation in expectations)]
-    wrong = [f"{row.cell}, n = {row.n}, {row.method}" for row in rows if not row.passed]
-    if wrong:
-        text.append(f"not where it must be: {'; '.join(wrong)}")
+    failing = [f"{row.cell}, n = {row.n}, {row.method}" for row in rows if not row.passed]
+    if failing:
+        text.append(f"not where it must be: {'; '.join(failing)}")
     else:
         text.append("every row lies where it must")
     return text

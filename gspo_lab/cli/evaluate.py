@@ -271,7 +271,7 @@ def _runs_and_benches(
     runs: Path,
     study: str | None,
     run: str | None,
-    asked: Sequence[str],
+    names: Sequence[str],
     benches_of: "Callable[..., list[Bench]]",
     device: str,
 ) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
@@ -293,7 +293,7 @@ def _runs_and_benches(
     study_task = run_of_folder.settings.task
     base = Path(run_of_folder.base)
     study_benches = {table.name: table for table in run_of_folder.settings.bench}
-    _check_names(asked, study_benches, name)
+    _check_names(names, study_benches, name)
     benches = benches_of(chat=chat, study_task=study_task, study_benches=study_benches, base=base)
     subjects: list[EvaluatedModel] = []
     for run_id in ids:
@@ -301,18 +301,18 @@ def _runs_and_benches(
     return name, list(product(benches, subjects))
 
 
-def _check_names(asked: Sequence[str], study_benches: JsonMapping, study: str) -> None:
+def _check_names(names: Sequence[str], study_benches: JsonMapping, study: str) -> None:
     """LabError for a name that is neither a task's nor that of a [[bench]] of the study."""
     from gspo_lab.tasks import KNOWN
 
-    for name in asked:
+    for name in names:
         task = name.partition(":")[0].partition("-")[0]
         if ":" in name or task in KNOWN or name in study_benches:
             continue
         near = nearest(name, [*study_benches, *KNOWN])
-        own = ", ".join(study_benches) or "none"
+        listed = ", ".join(study_benches) or "none"
         raise LabError(
-            f"--bench {name}: neither a task nor a [[bench]] of {study}{near}; {study} has {own}"
+            f"--bench {name}: neither a task nor a [[bench]] of {study}{near}; {study} has {listed}"
         )
 
 

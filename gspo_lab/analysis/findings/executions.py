@@ -157,8 +157,8 @@ class Executions:
         """An arm's combined estimate over all executions that have an interval and do not withhold
         the verdict.
         """
-        known = self._clusters(arm, self.executions)
-        return combine(known, known[0].paired.alpha) if known else None
+        found = self._clusters(arm, self.executions)
+        return combine(found, found[0].paired.alpha) if found else None
 
     def times(self, arm: str) -> int:
         """How many executions `combined` is of."""
@@ -168,23 +168,23 @@ class Executions:
         """p of executions on other seeds that differ this much if nothing but their pairs
         varied.
         """
-        known = [cluster.paired for cluster in self._clusters(arm, self.executions)]
-        estimates = [paired.estimate or 0.0 for paired in known]
-        ses = [paired.se or 0.0 for paired in known]
-        return welch_p(estimates, ses, [paired.df or 1.0 for paired in known])
+        tests = [cluster.paired for cluster in self._clusters(arm, self.executions)]
+        estimates = [paired.estimate or 0.0 for paired in tests]
+        ses = [paired.se or 0.0 for paired in tests]
+        return welch_p(estimates, ses, [paired.df or 1.0 for paired in tests])
 
     @staticmethod
     def _clusters(arm: str, executions: Sequence[Execution]) -> list[SeedCluster]:
         judged = [
             (execution.seeds, execution.of(arm)) for execution in executions if execution.counts
         ]
-        known = [
+        tests = [
             (seeds, verdict.paired)
             for seeds, verdict in judged
             if verdict and verdict.word != "no verdict"
         ]
         return clusters(
-            [(seeds, paired) for seeds, paired in known if paired and paired.low is not None]
+            [(seeds, paired) for seeds, paired in tests if paired and paired.low is not None]
         )
 
 
@@ -310,22 +310,24 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
         else [file.parent for file in sorted(path.glob(f"*/{STUDY}"))]
     )
     if homes:
-        known = {
+        declarations = {
             home.name: Declaration.parse(read_json(home / STUDY), home / STUDY) for home in homes
         }
         opened = [
-            home for home in homes if home.name in _same_execution(known, source.declaration, path)
+            home
+            for home in homes
+            if home.name in _same_execution(declarations, source.declaration, path)
         ]
         return [_read_at(home, f"{home.name} ({path})", source, _included) for home in opened]
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
     with evidence_of_database(database) as evidence:
-        known = {
+        declarations = {
             name: Declaration.parse(evidence.study(name), f"{path}: {name}")
             for name in evidence.studies()
         }
-        names = _same_execution(known, source.declaration, path)
+        names = _same_execution(declarations, source.declaration, path)
         return [_included(Source(evidence, name, f"{name} ({path})"), source) for name in names]
 
 
@@ -336,8 +338,10 @@ def _read_at(
         return read(Source(evidence, home.name, label), source)
 
 
-def _same_execution(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
-    if same := [name for name, study in known.items() if same_content(study, declared)]:
+def _same_execution(
+    declarations: dict[str, Declaration], declared: Declaration, path: Path
+) -> list[str]:
+    if same := [name for name, study in declarations.items() if same_content(study, declared)]:
         return same
     if declared.recorded is not None:
         raise LabError(
@@ -345,14 +349,18 @@ def _same_execution(known: dict[str, Declaration], declared: Declaration, path: 
             " studies the same; report it without --include"
         )
     near = (
-        declared.name if declared.name in known else next(iter(known)) if len(known) == 1 else None
+        declared.name
+        if declared.name in declarations
+        else next(iter(declarations))
+        if len(declarations) == 1
+        else None
     )
     if near is None:
         raise LabError(
             f"{path}: no study there is {declared.name} by content; it has"
-            f" {', '.join(known) or 'none'}"
+            f" {', '.join(declarations) or 'none'}"
         )
-    keys = ", ".join(differences(known[near], declared))
+    keys = ", ".join(differences(declarations[near], declared))
     raise LabError(
         f"{path}: {near} there is another study than {declared.name} here; they differ in {keys}"
     )

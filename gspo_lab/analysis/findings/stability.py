@@ -93,11 +93,11 @@ def stability_verdicts(source: Source) -> dict[str, StabilityVerdict]:
             {run.seed: run for run in by_arm[name] if run.drop is not None}
             for name in (baseline, arm)
         ]
-        both = [seed for seed in decided.seeds if all(seed in of for of in ends)]
-        first, second = (_runs([of[seed] for seed in both]) for of in ends)
-        variance = answers_variance(source, {baseline: -1, arm: 1}, both)
+        seeds = [seed for seed in decided.seeds if all(seed in runs for runs in ends)]
+        baseline_runs, arm_runs = (_runs([runs[seed] for seed in seeds]) for runs in ends)
+        variance = answers_variance(source, {baseline: -1, arm: 1}, seeds)
         because = verdict.reasons if verdict.barred else ()
-        pairs.append(RunPairs(first, second, (baseline, arm), variance, because))
+        pairs.append(RunPairs(baseline_runs, arm_runs, (baseline, arm), variance, because))
     judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))
     return {
         verdict.subject: replace(verdict, about=starting_models(declared)) for verdict in judged

@@ -4,12 +4,10 @@ Only this package pools rows. Packages above it compare and show its values.
 """
 
 from gspo_lab.analysis.readings.reading import (
-    Curve,
     Minibatch,
     Reading,
     Reduce,
     Steps,
-    Summary,
     Value,
     Weight,
     Window,
@@ -25,7 +23,6 @@ from gspo_lab.analysis.readings.reading import (
 from gspo_lab.analysis.readings.runs import (
     FINISHED,
     RECORDED,
-    RecordedRun,
     Seeds,
     Source,
     decided,
@@ -37,15 +34,12 @@ from gspo_lab.analysis.readings.runs import (
 __all__ = [
     "FINISHED",
     "RECORDED",
-    "Curve",
     "Minibatch",
     "Reading",
-    "RecordedRun",
     "Reduce",
     "Seeds",
     "Source",
     "Steps",
-    "Summary",
     "Value",
     "Weight",
     "Window",

@@ -406,12 +406,12 @@ def _grouped(
     metrics: tuple[str, ...],
     steps: Steps,
     minibatch: Minibatch,
-    how: str,
+    pooling: str,
     only: str | None,
 ) -> Mapping[str, dict[str, Floats]]:
     evidence = source.evidence
     metric_columns(table, metrics, numbers=True)
-    query = group_query(table, by, metrics, how)
+    query = group_query(table, by, metrics, pooling)
     names = (by, *(name for metric in metrics for name in (metric, f"{metric}.weight")))
 
     def rows(run: RecordedRun) -> dict[str, Floats]:

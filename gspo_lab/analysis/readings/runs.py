@@ -58,11 +58,11 @@ def once(read: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]
     Do not change a result.
     """
 
-    def read_once(of: S, /, *args: P.args, **options: P.kwargs) -> T:
+    def read_once(source: S, /, *args: P.args, **options: P.kwargs) -> T:
         key = (read.__module__, read.__qualname__, args, *sorted(options.items()))
-        if key not in of.known:
-            of.known[key] = read(of, *args, **options)
-        answer: T = of.known[key]
+        if key not in source.known:
+            source.known[key] = read(source, *args, **options)
+        answer: T = source.known[key]
         return answer
 
     update_wrapper(read_once, read)
@@ -168,7 +168,7 @@ def runs(
     ]
     if arms is not None:
         seeds_of = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
-        chosen = [run for run in chosen if all(run.seed in known for known in seeds_of)]
+        chosen = [run for run in chosen if all(run.seed in seeds for seeds in seeds_of)]
     return tuple(chosen)
 
 

@@ -4,7 +4,6 @@ rates. No I/O.
 
 from gspo_lab.analysis.stats.levels import holm
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, paired_t, two_way
-from gspo_lab.analysis.stats.proportions import clopper_pearson
 from gspo_lab.analysis.stats.verdict import (
     Comparison,
     Rule,
@@ -21,7 +20,6 @@ __all__ = [
     "Scores",
     "TwoWay",
     "Verdict",
-    "clopper_pearson",
     "decide",
     "decide_all",
     "holm",

@@ -6,6 +6,6 @@
 from gspo_lab.common.paths import DATABASE
 from gspo_lab.recording.store.evidence import Evidence
 from gspo_lab.recording.store.export import export
-from gspo_lab.recording.store.ingest import IngestReport, ingest, rebuild
+from gspo_lab.recording.store.ingest import ingest, rebuild
 
-__all__ = ["DATABASE", "Evidence", "IngestReport", "export", "ingest", "rebuild"]
+__all__ = ["DATABASE", "Evidence", "export", "ingest", "rebuild"]

@@ -1,4 +1,4 @@
-"""Models that `gspo-lab eval` asked and nobody trained here: their scores, and how each differs
+"""Models that `gspo-lab eval` evaluated and nobody trained here: their scores, and how each differs
 from the first, problem by problem."""
 
 from collections.abc import Sequence
@@ -51,14 +51,14 @@ def models_view(evidence: Evidence, models: Sequence[str]) -> ModelsView:
     return ModelsView(evaluations)
 
 
-def _evaluation(asked: Sequence[CheckpointAnswers]) -> Evaluation:
+def _evaluation(evaluated: Sequence[CheckpointAnswers]) -> Evaluation:
     rates = []
-    for answers in asked:
+    for answers in evaluated:
         frame = answers.graded.set_index("problem")
         rates.append(frame["correct"] / frame["graded"])
     differences = {}
     rows = []
-    for answers, rate in zip(asked, rates, strict=True):
+    for answers, rate in zip(evaluated, rates, strict=True):
         score = answers.score
         cells = [
             answers.run_id,
@@ -71,18 +71,18 @@ def _evaluation(asked: Sequence[CheckpointAnswers]) -> Evaluation:
             high = score.item_high
             cells[1] = format_number(score.mean)
             cells[2] = NONE if low is None or high is None else limits((low, high))
-        apart = NONE
-        if answers is not asked[0]:
+        difference = NONE
+        if answers is not evaluated[0]:
             paired = paired_t((rate - rates[0]).dropna().tolist())
             differences[answers.run_id] = paired
             ends = between(paired.low, paired.high, paired.reason)
-            apart = f"{signed(paired.estimate, paired.low, paired.high)} ({ends})"
-        rows.append([*cells, str(answers.counts["errors"]), apart])
-    first = asked[0].run_id
+            difference = f"{signed(paired.estimate, paired.low, paired.high)} ({ends})"
+        rows.append([*cells, str(answers.counts["errors"]), difference])
+    reference = evaluated[0].run_id
     return Evaluation(
-        asked[0].bench,
-        {answers.run_id: answers.score for answers in asked},
+        evaluated[0].bench,
+        {answers.run_id: answers.score for answers in evaluated},
         differences,
-        ["model", "score", "95 %", "problems", "not graded", f"{MINUS} {first}, by problem"],
+        ["model", "score", "95 %", "problems", "not graded", f"{MINUS} {reference}, by problem"],
         rows,
     )
