@@ -348,14 +348,8 @@ def _same_execution(
             f"{path}: {declared.name} was imported, and logs do not record enough to call two"
             " studies the same; report it without --include"
         )
-    near = (
-        declared.name
-        if declared.name in declarations
-        else next(iter(declarations))
-        if len(declarations) == 1
-        else None
-    )
-    if near is None:
+    near = declared.name if len(declarations) > 1 else next(iter(declarations), "")
+    if near not in declarations:
         raise LabError(
             f"{path}: no study there is {declared.name} by content; it has"
             f" {', '.join(declarations) or 'none'}"

@@ -1,8 +1,9 @@
 """Stability as an answer: each arm's drop from its best score against the baseline's."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import starting_models
@@ -94,10 +95,10 @@ def stability_verdicts(source: Source) -> dict[str, StabilityVerdict]:
             for name in (baseline, arm)
         ]
         seeds = [seed for seed in decided.seeds if all(seed in runs for runs in ends)]
-        baseline_runs, arm_runs = (_runs([runs[seed] for seed in seeds]) for runs in ends)
+        sides = [_runs([runs[seed] for seed in seeds]) for runs in ends]
         variance = answers_variance(source, {baseline: -1, arm: 1}, seeds)
         because = verdict.reasons if verdict.barred else ()
-        pairs.append(RunPairs(baseline_runs, arm_runs, (baseline, arm), variance, because))
+        pairs.append(RunPairs(sides[0], sides[1], (baseline, arm), variance, because))
     judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))
     return {
         verdict.subject: replace(verdict, about=starting_models(declared)) for verdict in judged
@@ -120,7 +121,6 @@ def verdicts(source: Source) -> Mapping[str, Verdict]:
 
 def _runs(ended: Sequence[RunOutcome]) -> ArmRuns:
     judged = [run.unstable for run in ended if run.stability_judged]
-    best = [math.nan if score is None else score for score in [run.best for run in ended]]
-    final = [math.nan if score is None else score for score in [run.final for run in ended]]
-    start = [math.nan if score is None else score for score in [run.start for run in ended]]
+    scores = np.array([(run.best, run.final, run.start) for run in ended], dtype=np.float64)
+    best, final, start = scores.reshape(-1, 3).T
     return ArmRuns(best, final, start, (sum(judged), len(judged)))
