@@ -112,7 +112,6 @@ def _resolved(study: "Study") -> Iterator[str]:
     """The settings in which the arms differ, and the options that external engines pass on, by
     group of arms.
     """
-    from gspo_lab.study import flat
     from gspo_lab.study.tune import budget, schedule
     from gspo_lab.training.engines.check import translated
 
@@ -121,7 +120,7 @@ def _resolved(study: "Study") -> Iterator[str]:
         f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)}"
         " runs"
     )
-    resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
+    resolved = {name: arm.flat_settings for name, arm in study.arms.items()}
     arms = resolved.values()
     keys = [
         key

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, Sweep
-from gspo_lab.study.dotted_keys import flat
 from gspo_lab.study.verdict_tables import VerdictTable
 
 ROUNDING = 1e-9
@@ -137,6 +136,11 @@ def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, flo
     return negative, {arm: weight / size for arm, weight in weights.items() if weight > 0}
 
 
+def signed_sides(negative: Mapping[str, float], positive: Mapping[str, float]) -> dict[str, float]:
+    """The weights of the difference of two sides."""
+    return {arm: -weight for arm, weight in negative.items()} | dict(positive)
+
+
 def side_names(verdict: VerdictTable) -> tuple[str, str]:
     """The names of a contrast's two sides, the negative one first: as declared, else formulas."""
     if verdict.names is not None:
@@ -166,7 +170,7 @@ def formula(side: Mapping[str, float]) -> str:
 
 def factors(arms: Mapping[str, Arm]) -> dict[Levels, list[str]]:
     """The factors of these arms: levels by arm -> the settings with these levels."""
-    resolved = [flat(arm.resolved) for arm in arms.values()]
+    resolved = [arm.flat_settings for arm in arms.values()]
     out: dict[Levels, list[str]] = {}
     for key in sorted(set().union(*resolved)):
         values = [repr(settings.get(key)) for settings in resolved]

@@ -82,13 +82,18 @@ class Arm:
             else known_part(self.settings, self.recorded_keys)
         )
 
+    @cached_property
+    def flat_settings(self) -> JsonObject:
+        """`resolved` by dotted keys."""
+        return flat(self.resolved)
+
     def stating(self, values: JsonMapping) -> "Arm":
         """The arm with some dotted keys changed.
 
         It declares these keys, and those that change with them.
         """
         settings = with_values(self.settings, values)
-        changed = differing(flat(self.resolved), flat(settings.model_dump(mode="json")))
+        changed = differing(self.flat_settings, flat(settings.model_dump(mode="json")))
         return replace(
             self, declared=tuple(sorted({*self.declared, *values, *changed})), settings=settings
         )

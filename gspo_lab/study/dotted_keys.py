@@ -35,6 +35,8 @@ def flat(data: Any, prefix: str = "") -> JsonObject:
 
 def differing(settings: JsonMapping, other: JsonMapping) -> list[str]:
     """The keys whose values differ; None and an absent key are the same."""
+    if settings == other:
+        return []
     return sorted(
         key for key in settings.keys() | other.keys() if settings.get(key) != other.get(key)
     )
@@ -42,7 +44,7 @@ def differing(settings: JsonMapping, other: JsonMapping) -> list[str]:
 
 def under(key: str, names: Iterable[str]) -> bool:
     """Whether one of `names` is the key or a table around it."""
-    return any(key == name or key.startswith(f"{name}.") for name in names)
+    return f"{key}.".startswith(tuple([f"{name}." for name in names]))
 
 
 def alike_but(settings: JsonMapping, other: JsonMapping, names: Iterable[str]) -> bool:

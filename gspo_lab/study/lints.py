@@ -273,7 +273,7 @@ def _written(arm: Arm) -> dict[str, Any]:
         {"task": {"name": ""}, "objective": PRESETS[preset].model_dump()}
     )
     usual = flat(plain.model_dump(mode="json"))
-    return {key: value for key, value in flat(arm.resolved).items() if value != usual.get(key)}
+    return {key: value for key, value in arm.flat_settings.items() if value != usual.get(key)}
 
 
 def _one_arm_only(study: Study, facts: ModelFacts) -> Lines:
@@ -294,7 +294,7 @@ def _one_arm_only(study: Study, facts: ModelFacts) -> Lines:
         "mask-one-arm": "objective.off_policy_mask",
         "filter-one-arm": "rollout.dynamic_sampling",
     }
-    values = {arm.name: flat(arm.resolved) for arm in paper}
+    values = {arm.name: arm.flat_settings for arm in paper}
     for name, key in compared.items():
         if pairs and all(values[a.name].get(key) != values[b.name].get(key) for a, b in pairs):
             values_text = ", ".join(

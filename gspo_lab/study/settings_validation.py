@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from gspo_lab.common.keys import COLDEST, Key
 from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm
-from gspo_lab.study.dotted_keys import BAND, flat
+from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import KEYS, Settings, unread
 from gspo_lab.study.verdict_tables import VerdictTable, score_named
 from gspo_lab.training.objectives.presets import Objective
@@ -347,7 +347,7 @@ WITHIN = (
 
 def _identical_arm_errors(arms: Mapping[str, Arm]) -> list[str]:
     out = []
-    resolved = {name: flat(arm.resolved) for name, arm in arms.items()}
+    resolved = {name: arm.flat_settings for name, arm in arms.items()}
     for a, b in combinations(arms, 2):
         # A preset's name alone changes nothing; its values stand beside it.
         keys = [key for key in {**resolved[a], **resolved[b]} if key != "objective.preset"]

@@ -86,7 +86,7 @@ def read_tune(
         return None
     problems += [f"tune: {line}" for line in _odd_candidates(candidates, arms)]
     declared = {
-        name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()
+        name: {key: arm.flat_settings[key] for key in lists[name]} for name, arm in arms.items()
     }
     return Tune(
         metric=metric,
@@ -100,7 +100,7 @@ def read_tune(
 
 def _odd_lists(lists: JsonMapping, arm: Arm) -> Iterator[str]:
     """The mistakes in the lists of an arm."""
-    choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
+    choosable = [key for key in arm.flat_settings if key in KEYS and KEYS[key].arms == "choose"]
     if not lists:
         yield (
             "has nothing to choose from; name a setting and its values under [tune.values] or"

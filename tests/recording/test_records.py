@@ -18,6 +18,7 @@ from gspo_lab.recording.records import (
     is_time,
     to_dict,
 )
+from gspo_lab.recording.records.update import EVALUATED_TOKENS
 
 EXAMPLES: list[Record] = [
     StepRecord(step=3, prompts=32, responses=256, reward_mean=0.1 + 0.2, entropy=0.0),
@@ -75,21 +76,23 @@ def test_every_field_has_a_unit_and_a_meaning() -> None:
 
 
 def test_a_weight_is_a_recorded_count_of_the_same_record() -> None:
-    """A mean over tokens is pooled by tokens; a norm, a loss and a duration have no weight."""
+    """A mean over tokens is pooled by tokens, one over evaluated responses by these responses'
+    tokens; a norm, a loss and a duration have no weight.
+    """
     for record in RECORDS.values():
         counts = {
             entry.name
             for entry in fields(record)
             if entry.metadata["unit"] in ("tokens", "responses", "prompts")
         }
-        assert {entry.metadata["per"] for entry in fields(record)} <= {*counts, None}
+        assert {entry.metadata["per"] for entry in fields(record)} <= {
+            *counts,
+            EVALUATED_TOKENS,
+            None,
+        }
     weights = {entry.name: entry.metadata["per"] for entry in fields(RECORDS["update"])}
-    assert (
-        weights["clip_fraction_tokens"]
-        == weights["expert_change"]
-        == weights["stale_k3"]
-        == "response_tokens"
-    )
+    assert weights["clip_fraction_tokens"] == "response_tokens"
+    assert weights["expert_change"] == weights["stale_k3"] == EVALUATED_TOKENS
     assert weights["clip_fraction_active_tokens"] == "active_tokens"
     assert weights["grad_norm"] is weights["seconds"] is None
 

@@ -28,7 +28,7 @@ from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, signed
 from gspo_lab.study import Declaration
-from gspo_lab.study.contrast import side_names, sides
+from gspo_lab.study.contrast import side_names, sides, signed_sides
 from gspo_lab.study.verdict_tables import score_named
 
 
@@ -168,6 +168,19 @@ class Decision:
         needed.
         """
         return self.resolved and len(self.seeds) < self.planned
+
+
+Sides = tuple[Mapping[str, float], Mapping[str, float]]
+"""The weighted arms of the baseline's side and of the subject's; each side's weights sum to 1."""
+
+
+def with_sides(source: Source) -> Iterator[tuple[Comparison, Sides]]:
+    """Each verdict on final scores, the contrast's too, with the arms that it compares."""
+    decided = decision(source)
+    for arm, verdict in decided.verdicts.items():
+        yield verdict, ({decided.baseline: 1.0}, {arm: 1.0})
+    if decided.contrast is not None:
+        yield decided.contrast, sides(source.declaration.verdict.contrast or {})
 
 
 @once
@@ -503,7 +516,7 @@ def _contrast(
     if weights is None:
         return None
     negative, positive = sides(weights)
-    signed = {arm: -weight for arm, weight in negative.items()} | positive
+    signed = signed_sides(negative, positive)
     barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
     running = any(run.state == State.RUNNING for run in ended)
     unproven = study_certificate(source).on(seeds).unproven

@@ -4,23 +4,22 @@ decides.
 
 from dataclasses import dataclass
 
-from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision import decision, with_sides
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, once
 from gspo_lab.analysis.readings.answers import (
-    answered,
     answers_variance,
     benches,
-    in_training,
-    noise,
+    weighted_rates,
 )
 from gspo_lab.analysis.readings.curves import reward_curves
-from gspo_lab.analysis.stats import TwoWay, holm
+from gspo_lab.analysis.stats import TwoWay, holm, two_way
 from gspo_lab.analysis.stats.curve_summaries import last_fifth, normalised_auc
 from gspo_lab.analysis.stats.paired import PairedT, paired_scores
 from gspo_lab.analysis.stats.ranking import Ranking, ranking
 from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.study.contrast import signed_sides
 
 
 @dataclass(frozen=True)
@@ -130,22 +129,18 @@ def _difference(source: Source, scalar: RunScalar, arm: str) -> PairedT:
 
 @once
 def new_problems(source: Source) -> dict[str, TwoWay]:
-    """Per treatment with a finished pair its difference on the primary benchmark, with the interval
-    of new problems.
+    """Per subject of a verdict, a treatment or the contrast's side, its difference on the primary
+    benchmark with the interval of new problems. The contrast's has its variance over seeds by all
+    arms.
     """
-    declared = source.declaration
-    primary = in_training(source, declared.primary)
-    blocks = (
-        {}
-        if primary is None
-        else answered(source, primary, list(declared.arms), decision(source).seeds)
-    )
-    base = blocks.get(declared.baseline)
-    arms = [arm for arm in blocks if arm != declared.baseline]
-    parts = (
-        {arm: noise(base, blocks[arm], arm, declared.verdict.alpha) for arm in arms} if base else {}
-    )
-    return {arm: part.crossed for arm, part in parts.items() if part is not None}
+    decided = decision(source)
+    out = {}
+    for verdict, compared_sides in with_sides(source):
+        rates_SI = weighted_rates(source, signed_sides(*compared_sides), decided.seeds)
+        if rates_SI is not None:
+            estimated = verdict.paired.estimated if verdict is decided.contrast else None
+            out[verdict.subject] = two_way(rates_SI, verdict.alpha, scale=1.0, estimated=estimated)
+    return out
 
 
 @once

@@ -6,14 +6,13 @@ A difference of final scores alone does not tell a rule that learns more from on
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision import Sides, decision, with_sides
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.verdict import Comparison
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import MINUS, difference, percent
-from gspo_lab.study.contrast import sides
 
 
 @dataclass(frozen=True)
@@ -118,14 +117,10 @@ def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
 
     They are of the seeds on which every arm of the comparison has a final score.
     """
-    decided = decision(source)
-    levels = {}
-    for arm, verdict in decided.verdicts.items():
-        levels[arm] = _levels_of_sides(source, verdict, ({decided.baseline: 1.0}, {arm: 1.0}))
-    if decided.contrast is not None:
-        weights = sides(source.declaration.verdict.contrast or {})
-        levels[decided.contrast.subject] = _levels_of_sides(source, decided.contrast, weights)
-    return levels
+    return {
+        verdict.subject: _levels_of_sides(source, verdict, weights)
+        for verdict, weights in with_sides(source)
+    }
 
 
 Levels = tuple[OptionalFloat, OptionalFloat, OptionalFloat]
@@ -145,11 +140,7 @@ def _levels(name: str, per_seed: Sequence[Levels]) -> ScoreLevels:
     return ScoreLevels(name, *means)
 
 
-def _levels_of_sides(
-    source: Source,
-    verdict: Comparison,
-    weights: tuple[Mapping[str, float], Mapping[str, float]],
-) -> ReferenceLevels:
+def _levels_of_sides(source: Source, verdict: Comparison, weights: Sides) -> ReferenceLevels:
     runs = {(run.arm, run.seed): run for run in decision(source).ended if run.final is not None}
     arms = [*weights[0], *weights[1]]
     seeds = [seed for seed in decision(source).seeds if all((arm, seed) in runs for arm in arms)]

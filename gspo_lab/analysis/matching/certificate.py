@@ -108,7 +108,7 @@ class Certificate:
     @cached_property
     def undeclared(self) -> tuple[str, ...]:
         """Every undeclared difference by the name under which it can be accepted."""
-        return tuple(name for name, _, _, _ in self._mismatches())
+        return tuple(name for name, _, _, _ in self._mismatches)
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ class Certificate:
         is_open = set(self.open)
         seeds: dict[str, dict[tuple[str, str], list[int]]] = {}
         arms = set(chain.from_iterable(pair.arms for pair in self.pairs)) - {baseline}
-        for name, pair, check, part in self._mismatches():
+        for name, pair, check, part in self._mismatches:
             if name in is_open and (pair is None or baseline in pair.arms):
                 for arm in arms if pair is None else set(pair.arms) - {baseline}:
                     differing = seeds.setdefault(arm, {}).setdefault((check.name, part), [])
@@ -175,19 +175,27 @@ class Certificate:
         """The certificate of the pairs with these seeds."""
         return replace(self, pairs=tuple(pair for pair in self.pairs if pair.seed in seeds))
 
-    def states(self) -> dict[str, Counter[Match]]:
-        """Per check the number of pairs in each state.
+    @cached_property
+    def by_name(self) -> dict[str, list[tuple[Pair | None, Check]]]:
+        """Each check of every pair; a check of the study has no pair.
 
         The lock comes first, then the order of the checks.
         """
-        out: dict[str, Counter[Match]] = {}
-        for _, check in self.checks():
-            out.setdefault(check.name, Counter())[check.state] += 1
+        out: dict[str, list[tuple[Pair | None, Check]]] = {}
+        for pair, check in self.checks():
+            out.setdefault(check.name, []).append((pair, check))
         return out
 
+    def states(self) -> dict[str, Counter[Match]]:
+        """Per check the number of pairs in each state."""
+        return {
+            name: Counter([check.state for _, check in checks])
+            for name, checks in self.by_name.items()
+        }
+
     def of(self, name: str) -> list[tuple[Pair | None, Check]]:
-        """One check of every pair; a check of the study has no pair."""
-        return [(pair, check) for pair, check in self.checks() if check.name == name]
+        """One check of every pair."""
+        return self.by_name.get(name, [])
 
     @property
     def headline(self) -> str:
@@ -245,11 +253,14 @@ class Certificate:
             "accepted": [asdict(acceptance) for acceptance in self.acceptances],
         }
 
-    def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
+    @cached_property
+    def _mismatches(self) -> list[tuple[str, Pair | None, Check, str]]:
+        out = []
         for pair, check in self.checks():
             for part in check.parts if check.state == Match.UNDECLARED else ():
                 subject = pair.name if pair else "study"
-                yield f"{subject}: {check.name}: {part}", pair, check, part
+                out.append((f"{subject}: {check.name}: {part}", pair, check, part))
+        return out
 
 
 def certificate(evidence: Evidence, declared: Declaration) -> Certificate:

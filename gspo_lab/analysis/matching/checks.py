@@ -34,7 +34,7 @@ from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.traces import read_questions
-from gspo_lab.study import Arm, flat
+from gspo_lab.study import Arm
 from gspo_lab.study.dotted_keys import differing, under
 from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import KEYS
@@ -154,7 +154,7 @@ def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: JsonMapping) -> C
     """
     faults: list[Fault] = []
     for trace in pair.traces:
-        resolved = flat(arms[trace.arm].resolved)
+        resolved = arms[trace.arm].flat_settings
         declared_keys = arms[trace.arm].declared
         for key in differing(trace.settings, resolved):
             values = (

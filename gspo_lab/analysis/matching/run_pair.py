@@ -10,7 +10,7 @@ from typing import Any
 
 from gspo_lab.analysis.matching.trace import Trace
 from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.study import Arm, flat
+from gspo_lab.study import Arm
 from gspo_lab.study.dotted_keys import BAND, differing, under
 from gspo_lab.study.import_origin import ABSENT
 
@@ -159,8 +159,8 @@ def declared(
 
 def undeclared(arm_a: Arm, arm_b: Arm) -> list[str]:
     """The settings in which two arms differ although neither arm declares them."""
-    a = flat(arm_a.resolved)
-    b = flat(arm_b.resolved)
+    a = arm_a.flat_settings
+    b = arm_b.flat_settings
     keys = differing(a, b)
     declared_keys = declared(keys, [*arm_a.declared, *arm_b.declared], a, b)
     return [key for key in keys if key not in declared_keys]

@@ -13,7 +13,7 @@ from gspo_lab.common.states import State
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.records import read_series, read_updates
-from gspo_lab.study import Declaration, flat
+from gspo_lab.study import Declaration
 from gspo_lab.study.tune import REWARD, Tune, budget, label, trial
 
 TUNING = "tuning"
@@ -208,7 +208,7 @@ def _choice_faults(declared: Declaration, tune: Tune) -> Iterator[Fault]:
     if len({len(candidates) for candidates in tune.candidates.values()}) > 1:
         yield "budget", "the arms had unequally many candidates to choose from"
     for name, arm in declared.arms.items():
-        settings = flat(arm.resolved)
+        settings = arm.flat_settings
         chosen = tune.values(name) if name in tune.chosen else None
         if chosen is None or any(settings.get(key) != value for key, value in chosen.items()):
             yield name, f"{name} was not given what it chose"

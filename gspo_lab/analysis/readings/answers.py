@@ -3,9 +3,9 @@ uncertain.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,14 +118,17 @@ def graded(
     counted = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
     if counted.empty:
         return {}
-    runs, run_of = _numbered(zip(counted["arm"], counted["seed"], strict=True))
-    problems, problem_of = _numbered(counted["problem"])
-    moments, moment_of = _numbered(zip(run_of.tolist(), counted["step"], strict=True))
-    # How many evaluations each run has, and of each row the place of its own among them.
-    evaluations = np.bincount([run for run, _ in moments], minlength=len(runs))
+    by_run = counted.groupby(["arm", "seed"])
+    run_of = by_run.ngroup().to_numpy()
+    moment_of = counted.groupby(["arm", "seed", "step"]).ngroup().to_numpy()
+    problem_of, problems = counted["problem"].factorize(sort=True)
+    steps_of_run = by_run["step"].nunique()
+    runs = steps_of_run.index.tolist()
+    evaluations = steps_of_run.to_numpy()
+    # Of each row the place of its step among those of its run.
     step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
     complete = evaluations == steps
-    grades = np.zeros((len(runs), max(evaluations, default=0), len(problems)), dtype=np.intp)
+    grades = np.zeros((len(runs), evaluations.max(), len(problems)), dtype=np.intp)
     np.add.at(grades, (run_of, step_of, problem_of), 1)
     common = ((grades >= k).sum(axis=1)[complete] == steps).all(axis=0) & complete.any()
     if not common.any():
@@ -144,14 +147,6 @@ def graded(
             seeds = tuple(int(runs[place][1]) for place in places)
             out[arm] = GradedAnswers(seeds, names, grade_REIK[places][:, :, common], k)
     return out
-
-
-def _numbered(values: Iterable[Any]) -> tuple[list[Any], NDArray[np.intp]]:
-    """The distinct values, sorted, and the index of each entry among them."""
-    listed = list(values)
-    distinct = sorted(set(listed))
-    place = {value: number for number, value in enumerate(distinct)}
-    return distinct, np.array([place[value] for value in listed], dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -385,17 +380,29 @@ def answers_variance(
     counted_wrong: bool = False,
 ) -> OptionalFloat:
     """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many
-    answers.
+    answers; None where the answers are not stored. Options as of `weighted_rates`.
+    """
+    rates_SI = weighted_rates(source, weights, seeds, bench=bench, counted_wrong=counted_wrong)
+    return None if rates_SI is None else items_variance(rates_SI)
 
-    It is of the seeds that all arms have, on `bench` (None: the primary one). Ungraded answers are
-    left out, or `counted_wrong`. None where the answers are not stored.
+
+def weighted_rates(
+    source: Source,
+    weights: Mapping[str, float],
+    seeds: Sequence[int],
+    *,
+    bench: str | None = None,
+    counted_wrong: bool = False,
+) -> Floats | None:
+    """The weighted sum of arms' rates at the end by seed and problem, [S, I], of the seeds that all
+    of these arms have; None where the answers are not stored.
+
+    They are on `bench` (None: the primary one). Ungraded answers are left out, or `counted_wrong`.
     """
     benchmark = in_training(source, bench or source.declaration.primary)
-    blocks = (
-        {}
-        if benchmark is None
-        else answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
-    )
+    if benchmark is None:
+        return None
+    blocks = answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
     common = [
         seed
         for seed in seeds
@@ -403,9 +410,9 @@ def answers_variance(
     ]
     if not common:
         return None
-    return items_variance(
-        sum(weight * blocks[arm].of(common).rate_SI for arm, weight in weights.items())
-    )
+    rates_ASI = [weight * blocks[arm].of(common).rate_SI for arm, weight in weights.items()]
+    total_SI: Floats = np.sum(rates_ASI, axis=0)
+    return total_SI
 
 
 KEYS = ["run_id", "step", "bench"]

@@ -10,9 +10,6 @@ from numpy.typing import ArrayLike
 from gspo_lab.analysis.stats.array_checks import Bools, Floats, finite, same_length
 from gspo_lab.common.errors import LabError
 
-BLOCK = 64
-"""Values whose exponential means are made at a time."""
-
 
 def normalised_auc(x: ArrayLike, y: ArrayLike) -> float:
     """Area under y(x) by trapezoids over the range of x: the mean height. x increases (prompts,
@@ -91,18 +88,13 @@ def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
 
 
 def _discounted_sums(values: Floats, decay: float) -> Floats:
-    """sum_i decay^(t-i) y_i for every t: block by block a triangular matrix of powers; a block's
-    end is carried on.
-    """
-    blocks = np.concatenate([values, np.zeros(-len(values) % BLOCK)]).reshape(-1, BLOCK)
-    lags = np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))
-    sums = blocks @ np.where(lags >= 0, float(decay) ** np.maximum(lags, 0), 0.0).T
-    carried = [0.0]
-    for end in sums[:-1, -1].tolist():
-        carried.append(end + decay**BLOCK * carried[-1])
-    sums += np.outer(carried, float(decay) ** np.arange(1, BLOCK + 1))
-    means: Floats = sums.ravel()[: len(values)]
-    return means
+    """sum_i decay^(t-i) y_i for every t: each pass doubles how far back the sums reach."""
+    sums = values.copy()
+    reach = 1
+    while reach < len(sums) and decay**reach:
+        sums[reach:] += decay**reach * sums[:-reach]
+        reach *= 2
+    return sums
 
 
 def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> float:

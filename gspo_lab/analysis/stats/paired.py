@@ -59,6 +59,13 @@ class PairedT:
         return self.sd if self.pooled_sd is None else self.pooled_sd
 
     @property
+    def estimated(self) -> VarianceEstimate | None:
+        """The variance by all arms of the study; None where the plain one stands."""
+        if self.pooled_sd is None:
+            return None
+        return VarianceEstimate(self.pooled_sd**2, self.variance_rule)
+
+    @property
     def spread(self) -> OptionalFloat:
         """Standard deviation of a pair's difference that the interval is built from: that of the
         scores, at least that of the answers."""
@@ -245,17 +252,24 @@ class TwoWay:
     reason: str | None = None
 
 
-def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> TwoWay:
-    """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged:
-    [S seeds, I items].
+def two_way(
+    differences_SI: ArrayLike,
+    alpha: float = 0.05,
+    *,
+    scale: float = 0.0,
+    estimated: VarianceEstimate | None = None,
+) -> TwoWay:
+    """Interval for "new problems, new seeds" from d_si, [S seeds, I items]: second arm minus first,
+    or a contrast of arms, samples averaged.
 
     Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S
     I); V = max(Vs + Vi - Vr, Vs, Vi, Vr), the crossed random effects variance kept above its parts;
     Satterthwaite's df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
+    `estimated`, from all arms of the study, replaces var_s(d_s.) and its S - 1 degrees of freedom.
 
     New problems add a source of variation, so the interval is never narrower than that of new seeds
-    alone (`paired_t` with `items_variance`): variance max(Vs, Vr) on S - 1 degrees of freedom. The
-    wider of the two is given.
+    alone (`paired_t` with `items_variance`): variance max(Vs, Vr) on the degrees of freedom of Vs.
+    The wider of the two is given.
     """
     d_SI = finite(differences_SI, "differences by seed and item", axes=2)
     share(alpha, "alpha")
@@ -271,25 +285,27 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     by_seed_S = centred_SI.mean(axis=1)
     by_item_I = centred_SI.mean(axis=0)
     residual_SI = centred_SI - by_seed_S[:, None] - by_item_I
-    df_seeds = seeds - 1
+    df_seeds = float(seeds - 1)
     df_items = items - 1
+    df_residual = df_seeds * df_items
     var_seeds = float(by_seed_S.var(ddof=1)) / seeds
     var_items = float(by_item_I.var(ddof=1)) / items
-    var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)
-    result = replace(result, var_seeds=var_seeds, var_items=var_items, var_residual=var_residual)
-    variance = max(var_seeds + var_items - var_residual, var_seeds, var_items, var_residual)
+    var_residual = float((residual_SI**2).sum()) / (df_residual * seeds * items)
     rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
-    if math.sqrt(variance) <= rounding:
-        return replace(
-            result,
-            variance=0.0,
-            reason=IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE,
-        )
+    same = math.sqrt(max(var_seeds, var_items, var_residual)) <= rounding
+    if estimated is not None:
+        var_seeds = estimated.variance / seeds
+        df_seeds = estimated.rule.degrees(seeds)
+    result = replace(result, var_seeds=var_seeds, var_items=var_items, var_residual=var_residual)
+    if same:
+        reason = IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE
+        return replace(result, variance=0.0, reason=reason)
+    variance = max(var_seeds + var_items - var_residual, var_seeds, var_items, var_residual)
     satterthwaite = variance**2 / (
-        var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
+        var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / df_residual
     )
-    crossed = (variance, min(satterthwaite, float(df_seeds * df_items)))
-    seeds_alone = (max(var_seeds, var_residual), float(df_seeds))
+    crossed = (variance, min(satterthwaite, df_residual))
+    seeds_alone = (max(var_seeds, var_residual), df_seeds)
     variance, df = max(
         crossed,
         seeds_alone,

@@ -123,7 +123,7 @@ def existing_import(runs: Path, name: str) -> Declaration:
 
 def earlier_settings(declared: Declaration) -> dict[str | None, JsonMapping]:
     """Per arm the settings that earlier imports stated."""
-    values = {name: flat(arm.resolved) for name, arm in declared.arms.items()}
+    values = {name: arm.flat_settings for name, arm in declared.arms.items()}
     return {
         name: {key: values[name].get(key) for key in (*(declared.recorded or ()), *arm.declared)}
         for name, arm in declared.arms.items()

@@ -43,6 +43,9 @@ follows: in `UpdateRecord` a field named `*_RULE` stands for one of each."""
 
 CLIP_FRACTION = "clip_fraction_tokens"
 """The column of the tokens that lose their gradient; losses mark them by this name too."""
+EVALUATED_TOKENS = "evaluated_tokens"
+"""Tokens of the evaluated responses, which weigh what covers these alone. No column: they are the
+active tokens where fewer than all responses were evaluated, else all."""
 RATE_COLUMN = "learning_rate"
 OF_OPTIMIZER = ("grad_norm", RATE_COLUMN)
 """The columns of an optimizer's step, which every engine measures."""
@@ -128,7 +131,7 @@ class UpdateRecord:
     evaluated_responses: int | None = metric(
         "responses that went through the model: those with A != 0, or all with"
         " update.skip_zero_advantage = false, a KL or an entropy term. Log-ratios, ess, chi2,"
-        " staleness and routing cover these",
+        " staleness and routing cover these; evaluated_tokens are theirs",
         "responses",
         rule=count("evaluated"),
     )
@@ -282,7 +285,7 @@ class UpdateRecord:
         rule=effective_sample_size("ratio_responses"),
     )
     chi2_tokens: OptionalFloat = metric(
-        "mean(w^2) - 1 over tokens", per="response_tokens", rule=chi_square("ratio")
+        "mean(w^2) - 1 over tokens", per=EVALUATED_TOKENS, rule=chi_square("ratio")
     )
     chi2_responses: OptionalFloat = metric(
         "mean(s^2) - 1 over responses",
@@ -290,33 +293,33 @@ class UpdateRecord:
         rule=chi_square("ratio_responses"),
     )
     stale_k1: OptionalFloat = metric(
-        "mean of -l_t over response tokens; signed",
+        "mean of -l_t; signed",
         "nats/token",
-        per="response_tokens",
+        per=EVALUATED_TOKENS,
         rule=k1("log_ratio"),
     )
     stale_k3: OptionalFloat = metric(
-        "mean of exp(l_t) - 1 - l_t over response tokens",
+        "mean of exp(l_t) - 1 - l_t",
         "nats/token",
-        per="response_tokens",
+        per=EVALUATED_TOKENS,
         rule=k3("log_ratio", "ratio"),
     )
     expert_change: OptionalFloat = metric(
         "1 - overlap / k of the experts that the router itself chooses, old policy vs now,"
         " mean over layers and tokens; MoE only",
         "share of experts",
-        per="response_tokens",
+        per=EVALUATED_TOKENS,
     )
     expert_change_layers: list[float] | None = metric(
-        "expert_change of each MoE layer, first to last", "share of experts", per="response_tokens"
+        "expert_change of each MoE layer, first to last", "share of experts", per=EVALUATED_TOKENS
     )
     expert_change_any_tokens: OptionalFloat = metric(
         "tokens whose experts changed in at least one layer, by the router's own choice; MoE only",
         "share of tokens",
-        per="response_tokens",
+        per=EVALUATED_TOKENS,
     )
     router_entropy: OptionalFloat = metric(
-        "mean entropy of the router's softmax over experts; MoE only", "nats", per="response_tokens"
+        "mean entropy of the router's softmax over experts; MoE only", "nats", per=EVALUATED_TOKENS
     )
     expert_load_cv: OptionalFloat = metric(
         "standard deviation / mean of the tokens per expert, by the router's own choice, mean"

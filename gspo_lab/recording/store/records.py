@@ -211,7 +211,7 @@ def pool_of(table: str, metric: str, pooling: str) -> str:
 
     `pooling` is "own" (mean by weights), "rows", "sum" or "largest".
     """
-    weight = RECORD_TABLES[table].column(metric).per
+    weight = RECORD_TABLES[table].column(metric).weight
     if pooling == "own" and weight is not None:
         return f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)"
     function = {"largest": "MAX", "sum": "SUM"}.get(pooling, "AVG")
@@ -219,17 +219,14 @@ def pool_of(table: str, metric: str, pooling: str) -> str:
 
 
 def weighted_mean(metric: str, weight: str) -> str:
-    """The weighted mean over rows with the metric; a missing weight counts as 1.
-
-    A single row keeps its exact value.
-    """
-    several = f'TOTAL("{metric}" * IFNULL("{weight}", 1)) / {weight_of(metric, weight)}'
+    """The weighted mean over rows with the metric. A single row keeps its exact value."""
+    several = f'TOTAL("{metric}" * {weight}) / {weight_of(metric, weight)}'
     return f'CASE COUNT("{metric}") WHEN 1 THEN MAX("{metric}") ELSE {several} END'
 
 
 def weight_of(metric: str, weight: str) -> str:
     """The total weight of a metric's measurements; NULL without any."""
-    return f'SUM(IFNULL("{weight}", 1)) FILTER (WHERE "{metric}" IS NOT NULL)'
+    return f'SUM({weight}) FILTER (WHERE "{metric}" IS NOT NULL)'
 
 
 def span_query(
@@ -244,7 +241,7 @@ def span_query(
     """
     columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
     for name in metrics:
-        weight = RECORD_TABLES[table].column(name).per
+        weight = RECORD_TABLES[table].column(name).weight
         plain = f'SUM("{name}")' if name in totals else f'AVG("{name}")'
         columns[name] = plain if weight is None or name in totals else weighted_mean(name, weight)
     for name in extremes:
@@ -289,16 +286,15 @@ def group_query(table: str, by: str, metrics: Iterable[str], pooling: str) -> st
 
 
 def _weight_in_row(table: str, metric: str, pooling: str) -> str:
-    weight = RECORD_TABLES[table].column(metric).per if pooling == "own" else None
-    weight_or_one = "1" if weight is None else f'IFNULL("{weight}", 1)'
-    return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {weight_or_one} END'
+    weight = RECORD_TABLES[table].column(metric).weight if pooling == "own" else None
+    return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {weight or 1} END'
 
 
 def entry_query(table: str, metric: str) -> str:
     """A query for the index and mean of each entry of a JSON list; values as for `group_query`,
     then steps as JSON.
     """
-    weight = f'IFNULL("{RECORD_TABLES[table].column(metric).per}", 1)'
+    weight = RECORD_TABLES[table].column(metric).weight or 1
     mean = f"TOTAL(entry.value * {weight}) / SUM({weight})"
     steps = "step IN (SELECT value FROM json_each(?)) AND entry.value IS NOT NULL"
     return (

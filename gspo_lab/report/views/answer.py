@@ -6,7 +6,7 @@ from typing import Any
 
 from gspo_lab.analysis.claims import answer as answer_to
 from gspo_lab.analysis.findings.answer import StudyAnswer
-from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.decision import decision, with_sides
 from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
@@ -127,7 +127,8 @@ def answer_view(study: Source) -> AnswerView:
     for verdict in verdicts:
         by_arm.append((sentence(verdict), numbers(verdict, wider.get(verdict.subject))))
     comparisons = {}
-    for arm, verdict in decided.verdicts.items():
+    for verdict, _ in with_sides(study):
+        arm = verdict.subject
         comparisons[arm] = summary(verdict, wider.get(arm))
         if arm in decided.ungraded:
             comparisons[arm]["ungraded"] = decided.ungraded[arm].to_json()

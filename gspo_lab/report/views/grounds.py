@@ -209,26 +209,23 @@ def _starts(study: Source) -> Ground:
 
 
 def _new_problems(study: Source) -> Ground:
-    """The widest interval that holds for other problems too; good where every arm has one."""
-    widest = None
-    width = -1.0
-    tested = 0
-    for arm, test in new_problems(study).items():
-        if test.low is None or test.high is None:
-            continue
-        tested += 1
-        if test.high - test.low > width:
-            width = test.high - test.low
-            widest = arm, test.low, test.high
-    if widest is None:
+    """The widest interval that holds for other problems too, of the comparisons that answer; good
+    where each has one."""
+    found = new_problems(study)
+    verdicts = decision(study).answering
+    intervals = {
+        verdict.subject: (test.low, test.high)
+        for verdict in verdicts
+        if (test := found.get(verdict.subject)) and test.low is not None and test.high is not None
+    }
+    if not intervals:
         return Ground("New problems", NOT_MEASURED, "neutral", "scores")
-    arm, low, high = widest
-    text = between(low, high, None, study.declaration.verdict.margin)
-    if tested > 1:
-        text += f", of {arm}, the widest of {tested}"
-    verdicts = decision(study).verdicts.values()
+    subject, ends = max(intervals.items(), key=lambda entry: entry[1][1] - entry[1][0])
+    text = between(*ends, None, study.declaration.verdict.margin)
+    if len(intervals) > 1:
+        text += f", of {subject}, the widest of {len(intervals)}"
     stored = all(verdict.paired.items_sd is not None for verdict in verdicts)
-    grade: Grade = "good" if tested == len(verdicts) and stored else "neutral"
+    grade: Grade = "good" if len(intervals) == len(verdicts) and stored else "neutral"
     return Ground("New problems", text, grade, "scores")
 
 

@@ -246,7 +246,7 @@ def settings_view(study: Source) -> SettingsView:
     resolved = {}
     keys: set[str] = set()
     for name, arm in declared.arms.items():
-        every = flat(arm.resolved)
+        every = arm.flat_settings
         resolved[name] = {key: every[key] for key in every if declared.is_known(name, key)}
         keys |= resolved[name].keys()
     shared = {}

@@ -66,8 +66,6 @@ def _signed(test: PairedT) -> str:
 
 def _wider_interval(compared: Comparison, wider: TwoWay | None) -> str:
     """The interval that holds for other problems too, or why there is none."""
-    if compared.question == "contrast":
-        return "not computed for a contrast"
     if wider is None:
         return f"{NOT_MEASURED}: too few pairs"
     missing = f"{NOT_MEASURED}: {wider.reason}"

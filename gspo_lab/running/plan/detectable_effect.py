@@ -25,7 +25,7 @@ from gspo_lab.common.paths import database_of
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Arm, Study
-from gspo_lab.study.contrast import sides, squared_weights
+from gspo_lab.study.contrast import sides, signed_sides, squared_weights
 from gspo_lab.study.verdict_tables import score_named
 
 LEAST_DEGREES = 2
@@ -242,11 +242,9 @@ def _of_contrast(
     Independent arms give the variance of one arm times the sum of squared weights, which is 2 for a
     pair.
     """
-    negative, positive = sides(weights)
-    signed = positive | {arm: -weight for arm, weight in negative.items()}
     share = math.sqrt(squared_weights(weights) / 2)
     answers = None if pairs.answers_sd is None else share * pairs.answers_sd
-    contrast_sd, degrees = _contrast_sd(study, runs, signed)
+    contrast_sd, degrees = _contrast_sd(study, runs, signed_sides(*sides(weights)))
     if contrast_sd is not None:
         basis = f"{pairs.basis}, of these very arms"
         return replace(

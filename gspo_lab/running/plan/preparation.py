@@ -11,7 +11,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import BANDS, STARTS, STUDY
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
-from gspo_lab.study import Arm, Declaration, Run, Study, digest, flat
+from gspo_lab.study import Arm, Declaration, Run, Study, digest
 from gspo_lab.study.declaration import Band
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.parent import Kind
@@ -128,7 +128,7 @@ def pilot(study: Study, arm: Arm, band: Band | None = None, kind: Kind = Kind.PI
 
 def settings_digest(arm: Arm) -> str:
     """What a found range holds for: all of the arm's settings but the range."""
-    return digest({key: value for key, value in flat(arm.resolved).items() if key not in BAND})
+    return digest({key: value for key, value in arm.flat_settings.items() if key not in BAND})
 
 
 def trials_left(study: Study, runs: Path) -> tuple[list[Run], int]:

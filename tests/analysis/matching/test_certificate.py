@@ -255,8 +255,14 @@ def test_tampering_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> No
 
 def test_the_same_change_on_both_sides_of_a_pair_is_no_difference(lab: Lab) -> None:
     for arm in ("grpo", "gspo"):
-        lab.set_facts(f"{arm}/s1", packages={"torch": "2.13.1", "numpy": "2.4.6"})
-    assert lab.certificate().ok
+        packages = {"torch": "2.13.1", "numpy": "2.4.6"}
+        lab.set_facts(f"{arm}/s1", packages=packages, device="another CPU")
+    found = lab.certificate()
+    assert found.ok
+    told = [
+        line.split()[0] for line in found.lines() if "2 values, each equal in its pairs" in line
+    ]
+    assert told == ["packages", "device"]
 
 
 def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(lab: Lab) -> None:

@@ -92,6 +92,22 @@ def by_hand(rows: Iterator[Row], weight: Weight) -> Value:
     )
 
 
+def test_k3_weighs_an_update_by_the_tokens_that_it_covers(database: Path) -> None:
+    """.9 on the 10 tokens of the two responses with A != 0, then .1 on all 40: (9 + 4) / 50. By
+    all response tokens it would be .5, by active ones .3.
+    """
+    recorded(database, [(None, 40, 10), (None, 40, 30)])
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(
+            "UPDATE updates SET responses = 4, evaluated_responses = 2 + 2 * minibatch,"
+            " stale_k3 = 0.9 - 0.8 * minibatch WHERE run_id = ?",
+            (RUN,),
+        )
+    with source(database) as of:
+        found = read(of, Reading("stale_k3", Window(Steps.ALL)))[RUN]
+    assert found == (pytest.approx(0.26), 50.0)
+
+
 @given(
     ROWS,
     st.sampled_from(Weight),

@@ -13,6 +13,7 @@ from gspo_lab.analysis.stats.moderated import (
     contrast_variance,
     moderated_variance,
 )
+from gspo_lab.analysis.stats.paired import two_way
 from gspo_lab.analysis.stats.power import detectable_factor, detection_chance, equivalence_factor
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.reason import Reason
@@ -91,6 +92,23 @@ def test_the_contrast_of_a_2_x_2_by_hand() -> None:
         (2 - 1.86886, 2 + 1.86886), abs=1e-4
     )
     assert verdict.paired.sd == pytest.approx(3.25**0.5)
+
+
+def test_new_problems_of_the_contrast_by_hand() -> None:
+    """By seed its differences are .5, 1.5 and 4, as in the table; four problems lie below and four
+    above them.
+
+    Vs = 1.75 / 3 on 6 degrees. Problems' means 4/3 and 8/3: Vi = 8 (2/3)^2 / 7 / 8 = 4/63.
+    Residuals +-1/6, +-1/6, +-1/3: Vr = 4/3 / (2 x 7 x 3 x 8) = 1/252. V = (147 + 16 - 1) / 252.
+    """
+    d_SI = np.repeat([[0.0, 1], [1, 2], [3, 5]], 4, axis=1)
+    weights = [-0.5, -0.5, 0.5, 0.5]
+    estimated = contrast_variance(TABLE, weights)
+    assert estimated is not None
+    found = two_way(d_SI, estimated=estimated)
+    # V^2 / ((7/12)^2/6 + (4/63)^2/7 + (1/252)^2/14) degrees; t(7.21, .975) = 2.3505.
+    assert (found.variance, found.df) == pytest.approx((9 / 14, 7.21357))
+    assert (found.low, found.high) == pytest.approx((2 - 1.8846, 2 + 1.8846), abs=1e-4)
 
 
 @pytest.mark.parametrize("weights", [[1.0, -1.0], [1.0, -0.5, -0.5]])

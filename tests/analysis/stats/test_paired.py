@@ -163,15 +163,6 @@ def test_what_the_answers_alone_vary_by_hand() -> None:
     assert items_variance(d_SI) == pytest.approx(1 / 400, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("n", "t"), [(3, 4.303), (4, 3.182), (5, 2.776), (6, 2.571), (8, 2.365), (10, 2.262)]
-)
-def test_half_width_follows_the_t_table(n: int, t: float) -> None:
-    d = np.arange(n, dtype=float)
-    found = paired_t(d)
-    assert (found.high - d.mean()) / (d.std(ddof=1) / math.sqrt(n)) == pytest.approx(t, abs=5e-4)
-
-
 @given(pairs, st.floats(-10, 10))
 def test_a_shift_of_both_arms_changes_nothing(
     drawn: tuple[list[float], list[float]], shift: float
