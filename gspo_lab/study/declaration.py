@@ -476,7 +476,7 @@ def differences(declaration: Declaration, other: Declaration) -> list[str]:
 
 
 def _counted(arm: Arm) -> Iterator[tuple[str, Any]]:
-    settings = flat(arm.resolved)
+    settings = arm.flat_settings
     piloted = BAND if settings.get("objective.clip") == "calibrated" else ()
     anywhere = [name for name, key in KEYS.items() if key.anywhere]
     yield from ((key, value) for key, value in settings.items() if key not in (*anywhere, *piloted))
