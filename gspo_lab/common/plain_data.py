@@ -1,6 +1,9 @@
-"""Names of the plain data that files, records and views hold."""
+"""Names of the plain data that files, records and views hold, and tables of the package's own."""
 
+import tomllib
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 JsonObject = dict[str, Any]
@@ -11,3 +14,9 @@ JsonMapping = Mapping[str, Any]
 
 OptionalFloat = float | None
 """A number; None: it was not measured, or there is none. It is never 0 in that place."""
+
+
+@cache
+def table_beside(module: str, name: str) -> JsonObject:
+    """The TOML file `name` in the folder of a module, which is given by its `__file__`."""
+    return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))

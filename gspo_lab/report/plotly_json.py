@@ -10,14 +10,12 @@ import html
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gspo_lab.analysis.findings.clip_fractions import arms_by_level
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, table_beside
 from gspo_lab.common.text import visible
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import format_number, percent
@@ -53,7 +51,7 @@ NEUTRAL_DARK = -1
 NEUTRAL_LIGHT = -2
 """For series that show no arm, and for arms that a figure is not about."""
 
-_STYLE = tomllib.loads(Path(__file__).with_name("figure_style.toml").read_text(encoding="utf-8"))
+_STYLE = table_beside(__file__, "figure_style.toml")
 LIGHT: dict[str, str] = _STYLE["light"]
 DARK: dict[str, str] = _STYLE["dark"]
 

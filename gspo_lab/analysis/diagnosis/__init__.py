@@ -11,15 +11,15 @@ names of keys in each program.
 from gspo_lab.analysis.diagnosis.diagnose import Diagnosis, diagnose
 from gspo_lab.analysis.diagnosis.log import TrainingLog, read_log
 from gspo_lab.analysis.diagnosis.setup import Setup
-from gspo_lab.analysis.diagnosis.signals import LEVELS, SIGNALS, Level, Signal
+from gspo_lab.analysis.diagnosis.signals import LEVELS, SIGNALS, Finding, Level
 
 __all__ = [
     "LEVELS",
     "SIGNALS",
     "Diagnosis",
+    "Finding",
     "Level",
     "Setup",
-    "Signal",
     "TrainingLog",
     "diagnose",
     "read_log",

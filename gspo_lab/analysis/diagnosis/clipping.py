@@ -1,17 +1,14 @@
 """Signals of the ratio: its rule, its range, and what it clips."""
 
-import tomllib
-from functools import cache
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from gspo_lab.analysis.diagnosis.own_run import FIRST, LATER
 from gspo_lab.analysis.diagnosis.setup import SAMPLER
 from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
+from gspo_lab.common.plain_data import table_beside
 from gspo_lab.study.lints import NARROW, SATURATED, WIDE
 from gspo_lab.training.objectives.calibration import saturated_share
 
-REFERENCES = Path(__file__).with_name("references.toml")
 CLIP = "clip fraction"
 DISTANCE = "distance to the old policy"
 SEQUENCE = "sequence"
@@ -22,23 +19,12 @@ SAME = 1e-6
 """Nats below which ratios count as 1."""
 
 
-@cache
-def clip_references() -> list[dict[str, Any]]:
-    """The measured clip fractions of `references.toml`."""
-    return list(tomllib.loads(REFERENCES.read_text(encoding="utf-8"))["clip"])
-
-
-@signal(
-    "ratios",
-    needs="the distance to the old policy, the clip fraction, or the updates per rollout batch",
-    usual="not 1 from the second update of a rollout batch on",
-    source="2507.18071 eq. 2 and 5; docs/reference/objectives.md",
-)
+@signal("ratios")
 def ratios(case: Case) -> Finding:
     """Ratios that are always 1, and why."""
     setup = case.setup
     moved = case.log.named("log_ratio_std_tokens", DISTANCE)
-    advice = f"for later updates: {setup.key('updates')}"
+    advice = f"for later updates: {setup.keys('updates')}"
     for series in (case.clip, moved):
         if series is not None and series.values.any():
             return Finding("ok", f"ratios move: {series.name} is not 0")
@@ -57,12 +43,7 @@ def ratios(case: Case) -> Finding:
     return Finding("note", value, advice)
 
 
-@signal(
-    "clip-fraction",
-    needs="a clip fraction; the level of the ratio and the range, to judge it",
-    usual="depends on the rule and its range",
-    source="gspo_lab/analysis/diagnosis/references.toml",
-)
+@signal("clip-fraction")
 def clip_fraction(case: Case) -> Finding:
     """The clip fraction against what is usual for the rule, its range and its old log-probs."""
     setup = case.setup
@@ -81,38 +62,26 @@ def clip_fraction(case: Case) -> Finding:
         return Finding("unknown", value, setup.recorded_by("settings"))
     fitting = [
         entry
-        for entry in clip_references()
+        for entry in table_beside(__file__, "references.toml")["clip"]
         if entry["level"] == setup.level and setup.widest >= entry["from"]
     ]
     reference = fitting[-1]
-    is_usual = clip.low <= reference["most"]
-    advice = f"{setup.key('rate')}, {setup.key('range')}, {setup.key('lag')}"
-    return Finding(
-        "ok" if is_usual else "warn",
-        value,
-        "" if is_usual else advice,
-        reference["usual"],
-        reference["source"],
-    )
+    finding = case.judged(value, clip.low, (reference["most"], 1.0), "rate", "range", "lag")
+    return replace(finding, usual=reference["usual"], source=reference["source"])
 
 
-@signal(
-    "old-log-probs",
-    needs="the settings, or mini-batch 0 of gspo-lab",
-    usual="the trainer's; the sampler's clip .26 to .47 of GSPO's active tokens before any update",
-    source="docs/results/old_logprobs.md (3 seeds x 40 steps, tiny mixture of experts, 3e-4/4e-4)",
-)
+@signal("old-log-probs")
 def old_log_probs(case: Case) -> Finding:
     """Whether the old policy's log-probs are the sampler's."""
     setup = case.setup
-    advice = setup.key("old")
+    advice = setup.keys("old")
     if setup.old == SAMPLER:
         initial = case.log.named(f"{FIRST}clip_fraction_tokens")
         clipped = "" if initial is None else f"; {share(initial.low)} is clipped before any update"
         narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
         clips = initial is None or initial.low > LEAST
         level: Level = "warn" if narrow and clips else "note"
-        return Finding(level, f"the sampler's{clipped}", f"{advice}, {setup.key('range')}")
+        return Finding(level, f"the sampler's{clipped}", setup.keys("old", "range"))
     spread = case.log.named(f"{FIRST}log_ratio_std_tokens")
     if spread is not None and spread.high > SAME:
         value = f"ratios of mini-batch 0 spread by {share(spread.high)} nats, not 0"
@@ -123,12 +92,7 @@ def old_log_probs(case: Case) -> Finding:
     return case.missing("settings") if setup.old is None else Finding("ok", "the trainer's")
 
 
-@signal(
-    "aggregation",
-    needs="the level of the ratio and the aggregation",
-    usual="the mean over responses of token means",
-    source="2507.18071 eq. 5",
-)
+@signal("aggregation")
 def aggregation(case: Case) -> Finding:
     """A sequence ratio with an aggregation of tokens."""
     setup = case.setup
@@ -137,17 +101,11 @@ def aggregation(case: Case) -> Finding:
     value = f"{setup.aggregation}, {setup.level or 'unknown'} ratio"
     if setup.clips and setup.level == SEQUENCE and setup.aggregation != PUBLISHED:
         value += ": responses weigh by their length, as in no equation of GSPO"
-        return Finding("warn", value, setup.key("aggregation"))
+        return Finding("warn", value, setup.keys("aggregation"))
     return Finding("ok", value)
 
 
-@signal(
-    "range",
-    needs="the level of the ratio, its range, the response length",
-    usual=".2/.27 for a token ratio, 3e-4/4e-4 for a sequence ratio of thousands of tokens",
-    source="2507.18071 section 5.1; the formula of gspo-lab plan; docs/results/moe_stability.md:"
-    " with a wide range 6 or 7 of 7 runs were unstable, in 6 executions",
-)
+@signal("range")
 def clip_range(case: Case) -> Finding:
     """The range against the ratio's level and the response length."""
     setup = case.setup
@@ -158,7 +116,7 @@ def clip_range(case: Case) -> Finding:
     low = setup.clip_range[0] or setup.widest
     high = setup.clip_range[1] or setup.widest
     value = f"{setup.range_text}, {setup.level} ratio"
-    advice = setup.key("range")
+    advice = setup.keys("range")
     if setup.level != SEQUENCE:
         if min(low, high) < NARROW:
             return Finding("warn", f"{value}: a sequence ratio's range", advice)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gspo_lab.analysis.diagnosis import clipping, learning, sampling
 from gspo_lab.analysis.diagnosis.log import TrainingLog
 from gspo_lab.analysis.diagnosis.setup import Setup, setup_of
-from gspo_lab.analysis.diagnosis.signals import LEVELS, SIGNALS, Case, Level, Signal
+from gspo_lab.analysis.diagnosis.signals import LEVELS, SIGNALS, Case, Finding, Level, find
 
 MODULES = (clipping, sampling, learning)
 """The modules whose functions are the signals, in the order of a diagnosis."""
@@ -24,7 +24,7 @@ class Diagnosis:
     setup: Setup
     steps: int
     notes: tuple[str, ...]
-    signals: tuple[Signal, ...]
+    signals: tuple[Finding, ...]
 
     @property
     def worst(self) -> Level:
@@ -51,5 +51,5 @@ def diagnose(log: TrainingLog) -> Diagnosis:
     setup = setup_of(log)
     case = Case(log, setup)
     steps = {step for numbers in log.rows.values() for step in numbers}
-    signals = tuple(kind(case) for kind in SIGNALS.values())
+    signals = tuple(find(name, case) for name in SIGNALS)
     return Diagnosis(log.source, setup, len(steps), tuple(log.notes), signals)

@@ -74,19 +74,24 @@ class Series:
     @property
     def mean_text(self) -> str:
         """The mean over all rows with two digits, or the two ends between which it lies."""
-        if f"{self.low:.2g}" == f"{self.high:.2g}":
+        if not self.hidden:
             return f"{self.low:.2g}"
         return f"{self.low:.2g} to {self.high:.2g} ({self.hidden} rows printed as a rounded zero)"
 
     @property
+    def fifth(self) -> int:
+        """A fifth of the rows, one at least."""
+        return max(1, len(self) // 5)
+
+    @property
     def start(self) -> float:
-        """The mean over the first fifth of the rows, one at least."""
-        return float(self.values[: max(1, len(self) // 5)].mean())
+        """The mean over the first fifth of the rows."""
+        return float(self.values[: self.fifth].mean())
 
     @property
     def end(self) -> float:
-        """The mean over the last fifth of the rows, one at least."""
-        return float(self.values[-max(1, len(self) // 5) :].mean())
+        """The mean over the last fifth of the rows."""
+        return float(self.values[-self.fifth :].mean())
 
 
 @dataclass
@@ -153,7 +158,7 @@ def read_log(
     if spec.source == OWN_RUN:
         declared, version, records = read_own_run(path)
         public, _ = public_settings(declared)
-        rows = _rows(records, MINIBATCHES)
+        rows = _rows(records, MINIBATCHES, 0)
         name = without_home(str(path))
         return TrainingLog(name, OWN_RUN, version, {**public, **stated}, public, rows=rows)
     if spec.source == "verl" and spec.logged_by is None:
@@ -163,9 +168,14 @@ def read_log(
     content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
     config = read_config(Path(spec.config)) if spec.config else _config_beside(path)
     converted = Conversion(content, spec, stated, 1, config)
-    rows = _rows(converted.records(), {"": slice(None)})
+    rows = _rows(converted.records(), {"": slice(None)}, converted.names.counts_from or 0)
     public, _ = public_settings({**content.settings, **config})
     versions = [content.version, *(public.get(key) for key in VERSIONS)]
+    meant = (metric.quantity or metric.column for metric in converted.metrics.values())
+    if not any(meant) and not converted.benches:
+        content.notes.append(
+            f"none of its names is known ({few(converted.metrics)}): name them by --map COLUMN=NAME"
+        )
     rounded = {}
     for name, (text, count) in converted.rounded.items():
         decimals = len(text.partition(".")[2])
@@ -183,23 +193,26 @@ def read_log(
     )
 
 
-def _rows(records: Iterable[Record], minibatches: Mapping[str, slice]) -> Rows:
-    """All numbers of a log. Those of updates are means over the mini-batches that stand with each
-    prefix.
+def _rows(records: Iterable[Record], minibatches: Mapping[str, slice], counts_from: int) -> Rows:
+    """All numbers of a log by the program's own steps, which count from `counts_from`. Those of
+    updates are means over the mini-batches that stand with each prefix.
     """
     found: dict[tuple[str, int], list[Any]] = {}
     answers: Counter[tuple[str, int]] = Counter()
     for record in records:
         # What a mini-batch lacks is None here, so that every list begins with mini-batch 0.
         numbers = {entry.name: getattr(record, entry.name) for entry in fields(record)}
+        step = record.step
         if isinstance(record, AnswerRecord):
             numbers = {f"score/{record.bench}": record.correct or 0}
             answers[f"answers/{record.bench}", record.step] += 1
         elif isinstance(record, ScoreRecord):
             numbers = {f"score/{record.bench}": record.score}
+        else:
+            step += counts_from
         numbers |= numbers.pop("engine_metrics", None) or {}
         for name, value in numbers.items():
-            found.setdefault((name, record.step), []).append(value)
+            found.setdefault((name, step), []).append(value)
     rows: Rows = {}
     for (name, step), values in found.items():
         for prefix, chosen in minibatches.items():

@@ -1,5 +1,7 @@
 """Signals of the sampled responses: their rewards, lengths, age and routing."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from gspo_lab.analysis.diagnosis.own_run import LAST
@@ -22,12 +24,7 @@ ADVANTAGES = ("critic/advantages", "ppo_actor/advantages")
 """Names under which programs log the largest and the smallest advantage of a step."""
 
 
-@signal(
-    "no-signal",
-    needs="the share of groups with equal rewards",
-    usual="below .5; error above .9",
-    source="2503.14476 section 3.2 on such groups; the bounds are gspo-lab's choice",
-)
+@signal("no-signal")
 def no_signal(case: Case) -> Finding:
     """Groups whose responses all earn the same, which train nothing."""
     groups = case.log.named("zero_variance_groups")
@@ -41,33 +38,28 @@ def no_signal(case: Case) -> Finding:
         smallest = case.log.named(f"{name}/min")
         if largest is not None and smallest is not None:
             empty = float(np.mean(largest.values == smallest.values))
-            if empty > EQUAL_GROUPS[0]:
-                value = f"no advantage at all in {share(empty)} of the steps ({name})"
-                return case.judged(value, empty, EQUAL_GROUPS, "groups")
+            value = f"no advantage at all in {share(empty)} of the steps ({name})"
+            finding = case.judged(value, empty, EQUAL_GROUPS, "groups")
+            # Steps with an advantage may still have many groups without.
+            return replace(finding, level="unknown") if finding.level == "ok" else finding
     return case.lacking("groups", "zero_variance_groups")
 
 
-@signal(
-    "truncated",
-    needs="the share of responses cut at the limit",
-    usual="below .1; error above .5",
-    source="2503.14476 section 3.4 on their noise; the bounds are gspo-lab's choice",
-)
+@signal("truncated")
 def truncated(case: Case) -> Finding:
     """Responses that the token limit cuts."""
     cut = case.log.named("truncated_responses", "truncation")
     if cut is None:
         return case.lacking("truncation", "truncated_responses", "truncation")
     size = cut.low if cut.hidden else cut.end
-    return case.judged(f"{share(size)} of the responses ({cut.name})", size, CUT, "limit")
+    value = f"{share(size)} of the responses ({cut.name})"
+    metric = case.log.metrics.get(cut.name)
+    if metric is not None and metric.column is None:
+        value += f": {metric.meaning}"
+    return case.judged(value, size, CUT, "limit")
 
 
-@signal(
-    "staleness",
-    needs="the age of the policy that sampled, or its setting",
-    usual="0; older rollouts need the sampler's log-probs or a correction",
-    source="2110.00641; 2505.24298 section 5; docs/explanation/off-policy.md",
-)
+@signal("staleness")
 def staleness(case: Case) -> Finding:
     """Rollouts of an older policy, and what corrects them."""
     setup = case.setup
@@ -84,16 +76,11 @@ def staleness(case: Case) -> Finding:
         return Finding("note", f"{value}, with the sampler's log-probs or a correction")
     if setup.old is None:
         return Finding("note", value, setup.recorded_by("settings"))
-    advice = f"{setup.key('old')}, {setup.key('correction')}"
-    return Finding("warn", f"{value}, and nothing corrects for the older policy", advice)
+    value += ", and nothing corrects for the older policy"
+    return Finding("warn", value, setup.keys("old", "correction"))
 
 
-@signal(
-    "mismatch",
-    needs="the trainer's against the sampler's log-probs",
-    usual=".003 nats a token in bfloat16, 1e-6 in float32; a note above .01, a warning above .05",
-    source="verl 0.9 and gspo-lab on tiny models; the bounds are gspo-lab's choice",
-)
+@signal("mismatch")
 def mismatch(case: Case) -> Finding:
     """The difference of sampler and trainer on the same tokens."""
     setup = case.setup
@@ -114,22 +101,18 @@ def mismatch(case: Case) -> Finding:
     value += ", the older policy's difference included" if is_older else ""
     handled = is_older or setup.corrected or setup.old == SAMPLER
     level: Level = "warn" if size > most and not handled else "note"
-    return Finding("ok", value) if size <= least else Finding(level, value, setup.key("correction"))
+    return (
+        Finding("ok", value) if size <= least else Finding(level, value, setup.keys("correction"))
+    )
 
 
-@signal(
-    "routing-replay",
-    needs="a mixture of experts, the setting, and the share of experts that change",
-    usual="1.5 to 6 % of the choices change in a rollout batch; below 5 % replay showed no effect;"
-    " above, it halved the spread of token ratios",
-    source="docs/results/routing.md (5 seeds x 24 steps, twice), docs/results/moe_stability.md",
-)
+@signal("routing-replay")
 def routing_replay(case: Case) -> Finding:
     """Routing replay that does nothing, or that a token ratio lacks."""
     setup = case.setup
     changed = case.log.named(f"{LAST}expert_change", "expert_change")
     replays = setup.replay not in NO_REPLAY
-    advice = setup.key("replay")
+    advice = setup.keys("replay")
     if setup.dense:
         value = f"{setup.replay or 'none'}, on a dense model"
         return Finding("warn" if replays else "ok", value, advice if replays else "")

@@ -4,19 +4,16 @@ Every field is None where nothing tells. Programs name these differently, and so
 several keys, so each program has a function here.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
+from gspo_lab.common.plain_data import table_beside
 from gspo_lab.exchange.importers.trl import MODEL_NAMES
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
 
-KEYS = Path(__file__).with_name("keys.toml")
 ANY = "any"
 TRAINER = "trainer"
 SAMPLER = "sampler"
@@ -87,25 +84,20 @@ class Setup:
         texts = ["?" if side is None else f"{side:g}" for side in self.clip_range]
         return " / ".join(texts) if self.widest is not None else None
 
-    def key(self, thing: str) -> str:
-        """The program's key of a thing, in words where it has none."""
-        table = key_tables()
-        return str(table.get(self.program, {}).get(thing) or table[ANY][thing])
+    def keys(self, *things: str) -> str:
+        """The program's keys of these things, in words where it has none."""
+        table = table_beside(__file__, "keys.toml")
+        keys = {**table[ANY], **table.get(self.program, {})}
+        return ", ".join(keys[thing] for thing in things)
 
     def recorded_by(self, quantity: str) -> str:
         """The setting of the program that records a quantity."""
-        table = key_tables()
+        table = table_beside(__file__, "keys.toml")
         if quantity == "settings" and self.configured:
             quantity = "unstated"
-        setting = table.get(self.program, {}).get("record", {}).get(quantity)
-        text = str(setting or table[ANY]["record"][quantity])
+        records = {**table[ANY]["record"], **table.get(self.program, {}).get("record", {})}
+        text: str = records[quantity]
         return text if "logged" in text else f"to record: {text}"
-
-
-@cache
-def key_tables() -> dict[str, Any]:
-    """The content of `keys.toml`."""
-    return tomllib.loads(KEYS.read_text(encoding="utf-8"))
 
 
 def setup_of(log: TrainingLog) -> Setup:
@@ -192,7 +184,9 @@ def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
 
 
 def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
-    """AReaL: without `recompute_logprob` and decoupled loss the old log-probs are the sampler's."""
+    """AReaL: its loss is a mean over tokens (areal/utils/functional). Without `recompute_logprob`
+    and decoupled loss the old log-probs are the sampler's.
+    """
     recompute = config.get("actor.recompute_logprob")
     decoupled = config.get("actor.use_decoupled_loss")
     if recompute is not None or decoupled is not None:
@@ -202,6 +196,7 @@ def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
     return replace(
         setup,
         loss="sapo" if config.get("actor.use_sapo_loss") else setup.loss,
+        aggregation="token-mean",
         clip_range=(low, config.get("actor.eps_clip_higher") or high),
         staleness=config.get("rollout.max_head_offpolicyness"),
     )

@@ -1,16 +1,17 @@
 """What a signal is, and the list of all signals.
 
-A signal is a function of a `Case` that yields at most one `Finding`; `@signal` states its name, its
-needs, its bound and the source of the bound. Its sentences say no more than the data.
+A signal is a function of a `Case` that yields at most one `Finding`. Its name, its needs, what is
+usual and the source of that stand in `signals.toml`. Its sentences say no more than the data.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Literal
 
 from gspo_lab.analysis.diagnosis.log import Series, TrainingLog
 from gspo_lab.analysis.diagnosis.setup import Setup
+from gspo_lab.common.plain_data import table_beside
 
 Level = Literal["ok", "unknown", "note", "warn", "error"]
 LEVELS: tuple[Level, ...] = ("ok", "unknown", "note", "warn", "error")
@@ -18,25 +19,12 @@ LEVELS: tuple[Level, ...] = ("ok", "unknown", "note", "warn", "error")
 
 
 @dataclass(frozen=True)
-class Signal:
+class Finding:
     """One line of a diagnosis.
 
-    `value` is what the log says, `usual` what is usual for this rule and setting, `source` where
-    that comes from, and `advice` what to change or record, by the program's own keys.
-    """
-
-    name: str
-    level: Level
-    value: str
-    usual: str
-    source: str
-    advice: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a signal function finds; `usual` and `source` replace the signal's where they are
-    given.
+    `value` is what the log says, `advice` what to change or record, by the program's own keys,
+    `usual` what is usual for this rule and setting, and `source` where that comes from: "" for what
+    the signal `name` declares.
     """
 
     level: Level
@@ -44,6 +32,7 @@ class Finding:
     advice: str = ""
     usual: str = ""
     source: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,12 +57,14 @@ class Case:
         prompt = self.log.named("ppo_actor/prompt_len/avg")
         return sequence.end - prompt.end if sequence and prompt else None
 
-    def judged(self, value: str, size: float, bounds: tuple[float, float], key: str) -> Finding:
-        """The finding by a size: a warning above the first bound, an error above the second."""
+    def judged(self, value: str, size: float, bounds: tuple[float, float], *keys: str) -> Finding:
+        """The finding by a share: a warning above the first bound, an error above the second."""
         warned, fatal = bounds
+        if size > 1:
+            return Finding("unknown", f"{value}: above 1, so no share")
         if size <= warned:
             return Finding("ok", value)
-        return Finding("warn" if size <= fatal else "error", value, self.setup.key(key))
+        return Finding("warn" if size <= fatal else "error", value, self.setup.keys(*keys))
 
     def missing(self, quantity: str) -> Finding:
         """The finding that the log lacks a quantity."""
@@ -90,45 +81,21 @@ class Case:
 
 
 SignalFunction = Callable[[Case], Finding]
+SIGNALS: dict[str, SignalFunction] = {}
+"""All signals by name, in the order of a diagnosis. `signals.toml` says what each needs."""
 
 
-@dataclass(frozen=True)
-class SignalKind:
-    """A signal as the documentation lists it."""
-
-    name: str
-    needs: str
-    usual: str
-    source: str
-    find: SignalFunction
-
-    def __call__(self, case: Case) -> Signal:
-        """The signal's line for one log."""
-        finding = self.find(case)
-        return Signal(
-            self.name,
-            finding.level,
-            finding.value,
-            finding.usual or self.usual,
-            finding.source or self.source,
-            finding.advice,
-        )
-
-
-SIGNALS: dict[str, SignalKind] = {}
-"""All signals by name, in the order of a diagnosis."""
-
-
-def signal(
-    name: str, *, needs: str, usual: str, source: str
-) -> Callable[[SignalFunction], SignalFunction]:
+def signal(name: str) -> Callable[[SignalFunction], SignalFunction]:
     """Register a function as a signal."""
+    return partial(SIGNALS.setdefault, name)
 
-    def register(find: SignalFunction) -> SignalFunction:
-        SIGNALS[name] = SignalKind(name, needs, usual, source, find)
-        return find
 
-    return register
+def find(name: str, case: Case) -> Finding:
+    """A signal's line for one log."""
+    declared = table_beside(__file__, "signals.toml")[name]
+    finding = SIGNALS[name](case)
+    usual = finding.usual or declared["usual"]
+    return replace(finding, name=name, usual=usual, source=finding.source or declared["source"])
 
 
 def share(value: float) -> str:

@@ -4,10 +4,8 @@ some known to fail.
 `simulated_studies.toml` lists the kinds, `simulation_draws.py` draws them and has the shapes.
 """
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -46,7 +44,7 @@ from gspo_lab.analysis.stats.verdict import (
     decide,
     decide_all,
 )
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, table_beside
 
 RESAMPLES = 1000
 
@@ -376,8 +374,7 @@ def _argument(value: Any) -> Any:
 
 
 def _cells() -> Iterator[Cell]:
-    path = Path(__file__).with_name("simulated_studies.toml")
-    for kind in tomllib.loads(path.read_text(encoding="utf-8"))["kind"]:
+    for kind in table_beside(__file__, "simulated_studies.toml")["kind"]:
         methods = [METHODS[name] for name in kind["methods"]]
         if kind["stated"]:
             methods = [stated(method) for method in methods]

@@ -5,18 +5,17 @@ A metric that the table lacks is stored under its own name, noted as not underst
 as a lab column.
 """
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, table_beside
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
@@ -27,7 +26,6 @@ from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
-TABLE = Path(__file__).with_name("names.toml")
 MAPPED = (
     "step",
     "arm",
@@ -192,7 +190,8 @@ def _table_of(config: Collection[str]) -> Mapping[str, Any]:
         for name, table in tables().items()
     }
     best = max(counts, key=lambda name: counts[name])
-    return tables()[best] if counts[best] >= ENOUGH_NAMES else dict(_content()[COMMON])
+    common: JsonMapping = table_beside(__file__, "names.toml")[COMMON]
+    return tables().get(best, common) if counts[best] >= ENOUGH_NAMES else common
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -227,15 +226,10 @@ def metric_names(
 
 
 @cache
-def _content() -> dict[str, Any]:
-    """The content of `names.toml`."""
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
-
-
-@cache
 def tables() -> dict[str, Any]:
     """The tables of all programs, with the settings that the lab's keys name as theirs."""
-    programs = {name: table for name, table in _content().items() if name != COMMON}
+    programs = dict(table_beside(__file__, "names.toml"))
+    del programs[COMMON]
     for key, entry in KEYS.items():
         for program, name in entry.names.items():
             if name:

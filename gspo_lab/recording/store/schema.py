@@ -7,14 +7,13 @@ and as the table `metrics`, so that somebody who opens it with `sqlite3` or data
 column explained.
 """
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
-from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import table_beside
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import (
@@ -106,7 +105,7 @@ def field_columns(record: type[Record]) -> list[Column]:
     return out
 
 
-_TOML = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
+_TOML = table_beside(__file__, "tables.toml")
 
 
 def _column(name: str, entry: Any) -> Column:

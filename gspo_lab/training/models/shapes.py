@@ -7,12 +7,10 @@ against measurements: docs/reference/models.md. Shapes: H hidden size, V vocabul
 experts, K experts per token.
 """
 
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, table_beside
 from gspo_lab.study.schema import Settings
 from gspo_lab.training.models.check import (
     EMBEDDED,
@@ -124,10 +122,9 @@ class ModelShape:
         return rank * (self.layers * attention + feed_forward)
 
 
-_TABLE = Path(__file__).with_name("published_models.toml")
 PUBLISHED: dict[str, ModelShape] = {
     name: ModelShape(**sizes)
-    for name, sizes in tomllib.loads(_TABLE.read_text(encoding="utf-8")).items()
+    for name, sizes in table_beside(__file__, "published_models.toml").items()
 }
 """From the config.json that each was published with, so that a study can be planned before anything
 is downloaded.

@@ -3,27 +3,26 @@
     def test_our_gspo() -> None:
         assert_conforms(our_loss, "gspo")     # our_loss(logp, old_logp, advantages, mask) -> loss
 
-The paper's equations are written out here once more, response by response in double precision. The
-lab's own losses are compared with them, too. Shapes as in objective.py.
+The paper's equations are written out here once more, in double precision. The lab's own losses are
+compared with them, too. Shapes as in objective.py.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, product, starmap
 from typing import TYPE_CHECKING, Any, Literal
 
-from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.training.objectives.objective import surrogate
+from gspo_lab.common.plain_data import table_beside
+from gspo_lab.training.objectives.objective import prepared, surrogate
 from gspo_lab.training.objectives.presets import Objective
 from gspo_lab.training.objectives.ratios import RULES, Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LossFunction = Callable[["Tensor", "Tensor", "Tensor", "Tensor"], Any]
-"""(logp, old_logp, advantages, mask), [B, T] each, to the loss; or to the loss and the number of
-tokens that the clip binds.
+LossFunction = Callable[..., Any]
+"""(logp, old_logp, advantages, mask), [B, T] each, and with a KL term ref_logp, to the loss; or to
+the loss and the number of tokens that the clip binds.
 """
 
 TOLERANCE = 1e-5
@@ -36,183 +35,217 @@ HALF_TOLERANCE = 2e-3
 PADDING = 7.0
 """The log-ratio of what only pads: whoever counts it is far off."""
 
-# Advantage and log-ratios of each response. Tokens leave GRPO's range; means leave GSPO's.
-ABOVE = (1.0, (0.375, -0.373))
-BELOW = (-1.0, (-0.375, 0.25, 0.119))
-INSIDE = (2.0, (0.125, -0.0625, -0.0625, 0.0002))
-AGAINST = (-0.5, (0.3, -0.298))
-WITHOUT = (0.0, (0.5, 0.25, 0.125))
-FAR = (1.0, (0.5, 0.4))
-BATCHES = {
-    "clipped above": (ABOVE,),
-    "clipped below": (BELOW,),
-    "clipped by either rule": (FAR,),
-    "moved against the advantage": (AGAINST, INSIDE),
-    "zero advantage": (WITHOUT, INSIDE),
-    "mixed lengths": (INSIDE, (1.0, (-0.0002,)), BELOW),
-    "ragged": (ABOVE, BELOW, INSIDE, AGAINST, WITHOUT),
-}
+HALF = "bfloat16"
+"""The batch in half precision. Its old log-probs are 0, so that its ratios lose no digit."""
+
+OLD = -0.25
+"""The old log-prob of a response's first token; token t has t^2 times this one."""
+
+FAR_OFF = 10.0
+"""A log-ratio that leaves every range."""
+
+NO_CLIP = (0.999955, 1e3)
+"""The range of 1 - exp(-`FAR_OFF`) and more, as it is read from a loss that clips nothing."""
+
+MOVES = (-0.5, -0.1, 0.1, 0.5)
+"""Log-ratios at which one token tells whether a loss has the papers' term."""
 
 
 @dataclass(frozen=True)
 class Equation:
     """A surrogate's loss with one range: the paper's, or one that departs from it.
 
-    `weight` is the mean over the response or the batch, or 1 for a sum over the response's tokens.
-    `pick` takes the smaller or the larger of the clipped and the unclipped term.
+    `weight` is the mean over the response or the batch, or the sum over the response or the batch.
+    `pick` takes the smaller or the larger of the clipped and the unclipped term. `spreads`: the
+    advantage stands at every token, not at the last alone. Every term loses `kl_coef` times k3 of
+    the log-ratio of the reference to the policy, or with `towards` -1 of the opposite log-ratio.
     """
 
     low: float
     high: float
     ratio: Literal["token", "mean", "sum"]
-    weight: Literal["response", "batch", "one"] = "response"
+    weight: Literal["response", "batch", "one", "sum"] = "response"
     pick: Literal["minimum", "maximum"] = "minimum"
-    sign: int = 1
     counts_padding: bool = False
-    detached: bool = False
+    spreads: bool = True
+    kl_coef: float = 0.0
+    kl_sign: int = 1
+    towards: int = 1
 
-    def __call__(
-        self, logp_BT: "Tensor", old_BT: "Tensor", adv_BT: "Tensor", mask_BT: "Tensor"
-    ) -> "tuple[Tensor, int]":
+    def __call__(self, *tensors: "Tensor") -> "tuple[Tensor, int]":
         """The loss of a batch, and how many tokens the clip binds, in double precision."""
-        l_BT = logp_BT.double() - old_BT.double()
-        if self.counts_padding:
-            mask_BT = mask_BT | True
-        tokens = int(mask_BT.sum())
-        total = 0 * l_BT.sum()
-        clipped = 0
-        for l_T, adv_T, mask_T in zip(l_BT, adv_BT.double(), mask_BT, strict=True):
-            l_t = l_T[mask_T].detach() if self.detached else l_T[mask_T]
-            adv_t = adv_T[mask_T]
-            if self.ratio != "token":
-                l_t = getattr(l_t, self.ratio)().expand_as(l_t)
-            term_t = l_t.exp() * adv_t
-            bounded_t = l_t.exp().clamp(1 - self.low, 1 + self.high) * adv_t
-            clipped += int((bounded_t < term_t).sum())
-            weights = {
-                "response": len(l_BT) * len(l_t),
-                "batch": tokens,
-                "one": len(l_BT),
-            }
-            total -= getattr(term_t, self.pick)(bounded_t).sum() / weights[self.weight]
-        return self.sign * total, clipped
+        logp_BT, old_BT, adv_BT, mask_BT, *ref_BT = tensors
+        mask_BT = mask_BT | self.counts_padding
+        length_B1 = mask_BT.sum(1, keepdim=True)
+        l_BT = (logp_BT.double() - old_BT.double()) * mask_BT
+        if self.ratio != "token":
+            l_BT = l_BT.sum(1, keepdim=True).expand_as(mask_BT)
+        if self.ratio == "mean":
+            l_BT = l_BT / length_B1
+        if not self.spreads:
+            adv_BT = adv_BT * (mask_BT.cumsum(1) == length_B1)
+        term_BT = l_BT.exp() * adv_BT
+        bounded_BT = l_BT.exp().clamp(1 - self.low, 1 + self.high) * adv_BT
+        clipped = int((mask_BT & (bounded_BT < term_BT)).sum())
+        term_BT = getattr(term_BT, self.pick)(bounded_BT)
+        if self.kl_coef:
+            d_BT = self.towards * (ref_BT[0].double() - logp_BT.double())
+            term_BT = term_BT - self.kl_sign * self.kl_coef * (d_BT.exp() - d_BT - 1)
+        divisors = {
+            "response": len(mask_BT) * length_B1,
+            "batch": mask_BT.sum(),
+            "one": len(mask_BT),
+            "sum": 1,
+        }
+        return -(term_BT * mask_BT / divisors[self.weight]).sum(), clipped
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a loss function makes of a batch."""
-
-    loss: float
-    gradient: "Tensor"
-    clipped: int | None
-
-    def close_to(self, other: "Outcome", tolerance: float) -> bool:
-        """Whether losses and gradients are equal but for rounding."""
-        near = abs(self.loss - other.loss) < TOLERANCE
-        return near and bool((self.gradient - other.gradient).abs().max() < tolerance)
-
-
-def _batches() -> "Iterator[tuple[str, Tensor, Tensor, Tensor]]":
-    """Each batch with its name: log-ratios, advantages and mask. The last is in bfloat16."""
+def _batches() -> "Iterator[tuple[str, list[Tensor]]]":
+    """Each batch with its name: log-probs, old ones, advantages, mask, the reference's log-probs.
+    The last is in bfloat16.
+    """
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    for name, responses in BATCHES.items():
+    for name, responses in table_beside(__file__, "conforming.toml")["batches"].items():
         rows = [torch.tensor(moves) for _, moves in responses]
         lengths = torch.tensor([len(row) for row in rows])
         # One position more than the longest response has: every batch is padded.
         l_BT = pad_sequence([*rows, torch.zeros(int(lengths.max()) + 1)], True, PADDING)[:-1]
-        mask_BT = torch.arange(l_BT.shape[1]) < lengths[:, None]
+        places = torch.arange(l_BT.shape[1])
+        old_BT = (OLD * (places + 1) ** 2).expand_as(l_BT)
         adv_BT = torch.tensor([[adv] for adv, _ in responses]).expand_as(l_BT)
-        yield name, l_BT, adv_BT, mask_BT
-    yield "bfloat16", l_BT.bfloat16(), adv_BT.bfloat16(), mask_BT
+        mask_BT = places < lengths[:, None]
+        yield name, [l_BT + old_BT, old_BT, adv_BT, mask_BT, old_BT + 0.25]
+    half_BT = l_BT.bfloat16()
+    yield HALF, [half_BT, 0 * half_BT, adv_BT.bfloat16(), mask_BT, 0 * half_BT + 0.25]
 
 
-def _departures(rule: str, paper: Equation) -> Iterator[tuple[str, Equation]]:
-    """Equations that depart from a rule's in one thing or in two, with what it is."""
-    other = RULES["gspo" if rule == "grpo" else "grpo"].band
-    changes: dict[str, JsonObject] = {
-        "token aggregation": {"weight": "batch"},
-        "no division by the response's length": {"weight": "one"},
-        "the range of the other rule": {"low": other[0], "high": other[1]},
-        "no clip": {"low": 1.0, "high": math.inf},
-        "the larger of the two terms": {"pick": "maximum"},
-        "padding counted": {"counts_padding": True},
-        "sum of the log-ratios instead of their mean": {"ratio": "sum"},
-        "the opposite sign": {"sign": -1},
-        "a ratio without gradient": {"detached": True},
-    }
-    if rule == "gspo":
-        changes["token ratio"] = {"ratio": "token"}
-    else:
-        changes["sequence ratio"] = {"ratio": "mean"}
-    for count in (1, 2):
-        for names in combinations(changes, count):
-            fields: JsonObject = {}
-            for name in names:
-                fields |= changes[name]
-            yield " and ".join(names), replace(paper, **fields)
-
-
-def _outcome(loss_function: LossFunction, tensors: "tuple[Tensor, Tensor, Tensor]") -> Outcome:
-    """What a loss makes of a batch. The old log-probs are 0, so that log-probs are log-ratios."""
+def _response(move: float, adv: int, tokens: int = 1, old: float = OLD) -> "list[Tensor]":
+    """A batch of one response with the same log-ratio at each token, on which k3 is 0."""
     import torch
 
-    l_BT, adv_BT, mask_BT = tensors
-    logp_BT = l_BT.clone().requires_grad_()
-    result = loss_function(logp_BT, 0 * l_BT, adv_BT, mask_BT)
-    loss, clipped = result if isinstance(result, tuple) else (result, None)
+    old_BT = torch.full((1, tokens), old)
+    return [old_BT + move, old_BT, torch.full_like(old_BT, adv), old_BT < 0, old_BT + move]
+
+
+def _outcome(loss: LossFunction, tensors: "list[Tensor]") -> "tuple[Tensor, Any]":
+    """A loss and its gradients in one vector, and the number of clipped tokens if it is told."""
+    import torch
+
+    logp_BT = tensors[0].clone().requires_grad_()
+    result = loss(logp_BT, *tensors[1:])
+    value, clipped = result if isinstance(result, tuple) else (result, None)
     # A loss that does not depend on the log-probs has a gradient too: 0.
-    (gradient_BT,) = torch.autograd.grad(loss + 0 * logp_BT.sum(), logp_BT)
-    count = None if clipped is None else int(clipped)
-    return Outcome(float(loss.detach()), gradient_BT.double(), count)
+    (gradient_BT,) = torch.autograd.grad(value + 0 * logp_BT.sum(), logp_BT)
+    return torch.cat([value.detach().view(1), gradient_BT.flatten()]).double(), clipped
+
+
+def _exact(equation: Equation, tensors: "list[Tensor]") -> "tuple[Tensor, Any]":
+    """The outcome of an equation, with gradients in double precision."""
+    return _outcome(equation, [tensors[0].double(), *tensors[1:]])
 
 
 def loss_of(settings: Objective) -> LossFunction:
     """The lab's own loss with these settings, as `assert_conforms` takes it."""
 
-    def loss(
-        logp_BT: "Tensor", old_BT: "Tensor", adv_BT: "Tensor", mask_BT: "Tensor"
-    ) -> "tuple[Tensor, Tensor]":
-        batch = Batch(mask_BT, adv_BT * mask_BT, old_BT, len(mask_BT), int(mask_BT.sum()))
-        made = surrogate(logp_BT, batch, settings)
+    def loss(*tensors: "Tensor") -> "tuple[Tensor, Tensor]":
+        logp_BT, old_BT, adv_BT, mask_BT, *ref_BT = tensors
+        tokens = int(mask_BT.sum())
+        ref = next(iter(ref_BT), None)
+        # The sampler's log-probs are the old ones.
+        batch = Batch(mask_BT, adv_BT * mask_BT, old_BT, len(mask_BT), tokens, ref, old_BT)
+        prepared_settings, selected_BT = prepared(logp_BT.detach(), batch, settings, settings.loss)
+        made = surrogate(logp_BT, replace(batch, selected_BT=selected_BT), prepared_settings)
         return made.loss, made.clipped_BT.sum()
 
     return loss
 
 
-def assert_conforms(loss_function: LossFunction, rule: str) -> None:
+def assert_conforms(loss_function: LossFunction, rule: str, kl_coef: float = 0.0) -> None:
     """AssertionError where a loss is not the paper's, with the departure that explains it.
 
     `loss_function(logp, old_logp, advantages, mask)` gets [B, T] tensors and returns the loss to
     minimise, or the loss and the number of clipped tokens. It has the published range of its rule:
-    .2 and .27 for "grpo", 3e-4 and 4e-4 for "gspo" (2507.18071, section 5.1). Losses, gradients and
-    clip counts are compared on ragged, padded and bfloat16 batches. A response's advantage stands
-    at its padding too, and the log-ratio there is large: the mask alone tells what counts.
+    .2 and .27 for "grpo", 3e-4 and 4e-4 for "gspo" (2507.18071, section 5.1). With a `kl_coef` the
+    reference's log-probs are a fifth tensor, and each term loses that multiple of k3. Losses,
+    gradients and clip counts are compared on ragged, padded and bfloat16 batches. A response's
+    advantage stands at its padding too, and the log-ratio there is large: the mask alone tells what
+    counts.
     """
     low, high = RULES[rule].band
-    paper = Equation(low, high, "token" if rule == "grpo" else "mean")
-    wrong: list[str] = []
-    fitting = dict(_departures(rule, paper))
-    for name, *tensors in _batches():
-        l_BT, adv_BT, mask_BT = tensors
-        actual = _outcome(loss_function, (l_BT, adv_BT, mask_BT))
-        exact = (l_BT.double(), adv_BT, mask_BT)
-        expected = _outcome(paper, exact)
-        tolerance = HALF_TOLERANCE if name == "bfloat16" else TOLERANCE
-        if not actual.close_to(expected, tolerance):
-            wrong.append(f"{name}: loss {actual.loss:.6f}, the paper's {expected.loss:.6f}")
-        elif actual.clipped not in (None, expected.clipped):
-            wrong.append(f"{name}: {actual.clipped} clipped tokens, the paper's {expected.clipped}")
-        if name != "bfloat16":
-            fitting = {
-                key: equation
-                for key, equation in fitting.items()
-                if actual.close_to(_outcome(equation, exact), TOLERANCE)
-            }
+    paper = Equation(low, high, "token" if rule == "grpo" else "mean", kl_coef=kl_coef)
+
+    def loss(*tensors: "Tensor") -> Any:
+        return loss_function(*tensors[: 5 if kl_coef else 4])
+
+    batches = dict(_batches())
+    wrong = {}
+    for name, tensors in batches.items():
+        actual, clipped = _outcome(loss, tensors)
+        expected, binding = _exact(paper, tensors)
+        error, *errors = (actual - expected).abs()
+        if error > TOLERANCE or max(errors) > (HALF_TOLERANCE if name == HALF else TOLERANCE):
+            wrong[name] = f"loss {actual[0]:.6f}, the paper's {expected[0]:.6f}"
+        elif clipped is not None and clipped != binding:
+            wrong[name] = f"{clipped} clipped tokens, the paper's {binding}"
     if not wrong:
         return
-    reason = next(iter(fitting), "no departure that is known here")
-    if all(line.startswith("bfloat16") for line in wrong):
-        reason = "log-ratios computed in half precision"
-    raise AssertionError(f"the loss is not {rule}'s: {reason}\n" + "\n".join(wrong))
+    del batches[HALF]
+    reason = "log-ratios computed in half precision"
+    if set(wrong) != {HALF}:
+        reason = _departure(loss, rule, paper, list(batches.values()))
+    lines = [f"{name}: {difference}" for name, difference in wrong.items()]
+    raise AssertionError("\n".join([f"the loss is not {rule}'s: {reason}", *lines]))
+
+
+def _departure(
+    loss: LossFunction, rule: str, paper: Equation, batches: "list[list[Tensor]]"
+) -> str:
+    """What explains that a loss is not the paper's: its range and a factor are measured at one
+    token, and up to two further changes are tried.
+    """
+    scale = -float(_outcome(loss, _response(0.0, 1))[0][1])
+    if scale == 0:
+        return "a ratio without gradient"
+    ends = _range(loss, scale)
+    measured = replace(paper, low=ends[0], high=ends[1])
+    published = {ratio.band: "the range of the other rule" for ratio in RULES.values()}
+    published |= {RULES[rule].band: "", NO_CLIP: "no clip"}
+    form = [published.get(ends, "the range {:.3g} / {:.3g}".format(*ends))]
+    if abs(scale - 1) > TOLERANCE:
+        negated = abs(scale + 1) < TOLERANCE
+        form.append("the opposite sign" if negated else f"the factor {scale:.3g}")
+    changes = table_beside(__file__, "conforming.toml")["departures"]
+    for names in chain.from_iterable(combinations(changes, count) for count in range(3)):
+        changed = measured
+        for name in names:
+            changed = replace(changed, **changes[name])
+        if _fits(loss, scale, changed, batches):
+            differences = filter(None, [*names, *form])
+            return " and ".join(differences) or "another count of clipped tokens"
+    if not _fits(loss, scale, measured, starmap(_response, product(MOVES, (-1, 1)))):
+        return "another term than min(rho A, clip(rho) A)"
+    for name, shape in ("length", (4, OLD)), ("old log-probs", (1, 8 * OLD)):
+        if _range(loss, scale, *shape) != ends:
+            return f"a range that depends on the response's {name}"
+    return "one token alone has the paper's term, several have not"
+
+
+def _fits(
+    loss: LossFunction, scale: float, equation: Equation, batches: "Iterable[list[Tensor]]"
+) -> bool:
+    """Whether a loss is `scale` times the equation's."""
+    pairs = ((_outcome(loss, batch)[0], _exact(equation, batch)[0]) for batch in batches)
+    return all((actual / scale - expected).abs().max() < TOLERANCE for actual, expected in pairs)
+
+
+def _range(
+    loss: LossFunction, scale: float, tokens: int = 1, old: float = OLD
+) -> tuple[float, float]:
+    """The clip range of a loss, read from its values far outside."""
+    ends = []
+    for move in (-FAR_OFF, FAR_OFF):
+        outcomes = [_outcome(loss, _response(move, adv, tokens, old))[0] for adv in (-1, 1)]
+        ends.append(sorted(abs(float(outcome[0]) / scale) for outcome in outcomes))
+    return round(1 - ends[0][1], 6), round(min(ends[1][0] - 1, NO_CLIP[1]), 6)

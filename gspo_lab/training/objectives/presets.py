@@ -1,6 +1,4 @@
-"""An objective whole, with the keys of every policy loss, and the papers' named combinations: a
-preset is a row.
-"""
+"""An objective whole, with the keys of every policy loss, and the papers' named combinations."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,10 +6,10 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gspo_lab.common.keys import Key
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, table_beside
 from gspo_lab.common.registry import installed, nearest
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, traits
-from gspo_lab.training.objectives.ratios import RATIOS, Level
+from gspo_lab.training.objectives.ratios import RATIOS
 from gspo_lab.training.objectives.settings import Correction, clip_settings
 
 
@@ -65,82 +63,15 @@ else:
         """
 
 
-def _range(low: float, high: float, **settings: Any) -> JsonObject:
-    return {**clip_settings((low, high)), **settings}
+def _preset(name: str, keys: JsonObject) -> Objective:
+    """A preset's objective, with the range of its ratio where its keys have none."""
+    ratio = RATIOS[keys.get("importance_sampling_level", "token")]
+    return Objective(preset=name, **{**clip_settings(ratio.band), **keys})
 
 
-def _published(level: Level) -> JsonObject:
-    """A ratio with the range that was published with it."""
-    return _range(*RATIOS[level].band, importance_sampling_level=level)
-
-
-_ROWS: dict[str, JsonObject] = {
-    # arXiv 2402.03300 as restated in 2507.18071 eq. 2
-    "grpo": _published("token"),
-    # arXiv 1707.06347 with a critic by token, as verl has it by default; its KL in the reward left
-    # out
-    "ppo": _range(0.2, 0.2, aggregation="token-mean", advantage="gae"),
-    # arXiv 2507.18071 eq. 5-7
-    "gspo": _published("sequence"),
-    # arXiv 2507.18071 eq. 13-14
-    "gspo-token": _published("sequence-token"),
-    # arXiv 2503.14476 eq. 8 in verl's and TRL's reading: one token mean over the mini-batch; its
-    # dynamic sampling and its penalty for overlong answers are no part of a loss:
-    # rollout.dynamic_sampling, rollout.overlong_buffer
-    "dapo": _range(0.2, 0.28, aggregation="token-mean"),
-    # arXiv 2503.20783; aggregation_constant is to be the token limit of an answer
-    "dr-grpo": _range(0.2, 0.2, aggregation="constant", advantage="group-mean"),
-    # arXiv 2402.14740: REINFORCE on whole answers
-    "rloo": {
-        "policy_loss": "reinforce",
-        "aggregation": "seq-mean-token-sum",
-        "advantage": "leave-one-out",
-    },
-    # arXiv 2501.03262: PPO's clip, advantages normalised over the batch
-    "reinforce++": _range(0.2, 0.2, aggregation="token-mean", advantage="batch-mean-std"),
-    "reinforce++-baseline": _range(0.2, 0.2, aggregation="token-mean", advantage="batch-std"),
-    # arXiv 2506.13585; the cap of 5 is ScaleRL's (2510.13786), no lower bound as in both: TRL's
-    # epsilon_high = 5, verl's clip_ratio_high = 4
-    "cispo": _range(1.0, 4.0, policy_loss="cispo", aggregation="token-mean"),
-    # arXiv 2507.20673: between e^-0.4 and e^0.4
-    "gmpo": _range(0.3297, 0.4918, policy_loss="gmpo", importance_sampling_level="sequence"),
-    # arXiv 2511.20347
-    "sapo": {"policy_loss": "sapo"},
-    # arXiv 2602.05261: GSPO's term times the answer's length
-    "luspo": _range(
-        2e-3, 2.5e-3, importance_sampling_level="sequence", aggregation="seq-mean-token-sum"
-    ),
-    # arXiv 2509.09177; its constant could not be read: this one is as wide as GSPO's range at 5,000
-    # tokens
-    "fspo": _range(0.0212, 0.0283, policy_loss="fspo", importance_sampling_level="sequence"),
-    # arXiv 2602.10693, with TRL's aggregation
-    "vespo": {"policy_loss": "vespo", "aggregation": "token-mean"},
-    # arXiv 2602.04879; the thresholds of verl's example (run_qwen30b_dppo.sh), the aggregation of
-    # its loss
-    "dppo-tv": _range(0.15, 0.15, policy_loss="dppo-tv", aggregation="token-mean"),
-    "dppo-kl": _range(0.05, 0.05, policy_loss="dppo-kl", aggregation="token-mean"),
-    # arXiv 2509.02333, its clip alone
-    "dcpo": _range(0.16, 0.2, policy_loss="dcpo"),
-    # arXiv 2510.18927: from .6 and 1.2 to .9 and 3, as its repository's README gives the paper's
-    # range
-    "bapo": _range(0.4, 0.2, policy_loss="bapo", aggregation="token-mean"),
-    # arXiv 2505.22617, with the ranges and shares of its repository's and verl's examples for 7B
-    "clip-cov": _range(1.0, 1.0, policy_loss="clip-cov", aggregation="token-mean"),
-    "kl-cov": {"policy_loss": "kl-cov", "aggregation": "token-mean", "kl_cov_share": 2e-3},
-    # arXiv 2509.21282
-    "pspo": {"policy_loss": "pspo"},
-    # arXiv 2512.01374: no 1/L, no std; pi_theta / mu as (pi_old / mu, at most 5) x (pi_theta /
-    # pi_old)
-    "minirl": _range(
-        *(0.2, 0.27),
-        aggregation="seq-mean-token-sum",
-        advantage="group-mean",
-        mismatch_correction="tis",
-        mismatch_low=0.0,
-        mismatch_high=5.0,
-    ),
+PRESETS = {
+    name: _preset(name, keys) for name, keys in table_beside(__file__, "presets.toml").items()
 }
-PRESETS = {name: Objective(preset=name, **values) for name, values in _ROWS.items()}
 """The papers' named combinations."""
 
 CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {

@@ -2,54 +2,37 @@
 
 import json
 import re
+import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from calling import Said, gspo_lab
 from laboratory import finish, leave
 from public_data import public
 
-from gspo_lab.analysis.diagnosis import SIGNALS
+from gspo_lab.analysis.diagnosis import SIGNALS, signals
 from gspo_lab.analysis.diagnosis.log import consistent_count
-from gspo_lab.analysis.diagnosis.setup import key_tables
+from gspo_lab.common.plain_data import table_beside
 from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/diagnose-a-log.md"
-ACTOR = "actor_rollout_ref.actor"
-GSPO = {
-    f"{ACTOR}.policy_loss.loss_mode": "gspo",
-    f"{ACTOR}.clip_ratio_low": 3e-4,
-    f"{ACTOR}.clip_ratio_high": 4e-4,
-    f"{ACTOR}.ppo_mini_batch_size": 64,
-    "data.train_batch_size": 256,
-    "algorithm.rollout_correction.bypass_mode": False,
-}
-HEALTHY = {
-    "actor/pg_clipfrac": 0.3,
-    "actor/ppo_kl": 1e-4,
-    "actor/entropy": 0.5,
-    "actor/grad_norm": 0.2,
-    "critic/score/mean": 0.5,
-    "critic/advantages/max": 1.0,
-    "critic/advantages/min": -1.0,
-    "response_length/mean": 4000.0,
-    "response_length/clip_ratio": 0.02,
-    "rollout_corr/k3_kl": 1e-4,
-}
-FALLING = [0.1 + 0.05 * step for step in range(15)] + [0.02] * 45
+TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
-def verl_log(folder: Path, config: dict[str, Any], rows: dict[str, Any]) -> list[object]:
-    """Arguments of `diagnose` for a log of verl of 60 steps; a list is a number by step, None
-    leaves out.
-    """
-    table = pd.DataFrame({**HEALTHY, **rows}, index=range(1, 61)).dropna(axis=1, how="all")
+def verl_log(folder: Path, case: dict[str, Any]) -> list[object]:
+    """Arguments of `diagnose` for a log of verl that departs from the healthy one."""
+    table = pd.DataFrame(index=range(1, 61))
+    for name, numbers in {**TABLES["healthy"], **case.get("rows", {})}.items():
+        values, counts = zip(*numbers, strict=True)
+        table[name] = np.repeat(values, counts)
     lines = [json.dumps({"step": step, "data": row.to_dict()}) for step, row in table.iterrows()]
     (folder / "log.jsonl").write_text("\n".join(lines))
-    (folder / "verl.json").write_text(json.dumps({**GSPO, **config}))
+    (folder / "verl.json").write_text(json.dumps({**TABLES["gspo"], **case.get("config", {})}))
     return [folder / "log.jsonl", "--config", folder / "verl.json"]
 
 
@@ -64,7 +47,7 @@ def raised(answer: Said) -> dict[str, str]:
 
 
 def test_a_healthy_log_raises_nothing(tmp_path: Path) -> None:
-    answer = gspo_lab("diagnose", *verl_log(tmp_path, {}, {}), "--json")
+    answer = gspo_lab("diagnose", *verl_log(tmp_path, {}), "--json")
     assert raised(answer) == {}
     assert answer.json["recognised"] == {
         "program": "verl (version not recorded)",
@@ -77,47 +60,24 @@ def test_a_healthy_log_raises_nothing(tmp_path: Path) -> None:
     }
 
 
-BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
-    ("range", "error", {f"{ACTOR}.clip_ratio_high": 0.27}, {}),
-    ("range", "warn", {f"{ACTOR}.policy_loss.loss_mode": "vanilla"}, {}),
-    (
-        "ratios",
-        "warn",
-        {f"{ACTOR}.ppo_mini_batch_size": 256},
-        {"actor/pg_clipfrac": 0, "actor/ppo_kl": 0},
-    ),
-    ("clip-fraction", "warn", {}, {"actor/pg_clipfrac": 0.7}),
-    ("old-log-probs", "warn", {"algorithm.rollout_correction.bypass_mode": True}, {}),
-    ("entropy", "error", {}, {"actor/entropy": [0.6] * 20 + [0.01] * 40}),
-    ("entropy", "warn", {}, {"actor/entropy": [0.6] * 40 + [0.01] * 20}),
-    ("gradient", "error", {}, {"actor/grad_norm": [0.2] * 59 + [float("nan")]}),
-    ("reward", "error", {}, {"critic/score/mean": FALLING}),
-    ("truncated", "error", {}, {"response_length/clip_ratio": 0.8}),
-    ("no-signal", "error", {}, {"critic/advantages/max": 0.0, "critic/advantages/min": 0.0}),
-    ("mismatch", "warn", {}, {"rollout_corr/k3_kl": 0.05}),
-    ("score", "warn", {}, {"val-core/x/acc/mean@1": [0.0625, 0.09375] * 30}),
-]
-
-
-@pytest.mark.parametrize(("name", "level", "config", "rows"), BROKEN)
-def test_a_fault_raises_its_signal_alone(
-    tmp_path: Path,
-    name: str,
-    level: str,
-    config: dict[str, Any],
-    rows: dict[str, Any],
-) -> None:
-    arguments = verl_log(tmp_path, config, rows)
-    answer = gspo_lab("diagnose", *arguments, "--json", "--fail-on", level)
-    assert (answer.code, raised(answer)) == (1, {name: level})
+@pytest.mark.parametrize("case", TABLES["case"])
+def test_a_fault_raises_its_signal_alone(tmp_path: Path, case: dict[str, Any]) -> None:
+    answer = gspo_lab("diagnose", *verl_log(tmp_path, case), "--json", "--fail-on", "warn")
+    assert levels(answer)[case["signal"]] == case["level"]
+    assert raised(answer).keys() <= {case["signal"]}
+    assert answer.code == bool(raised(answer))
+    assert case.get("says", "") in answer.out
 
 
 def test_what_is_missing_is_not_recorded_and_fails_nothing(tmp_path: Path) -> None:
-    arguments = verl_log(tmp_path, {}, dict.fromkeys(list(HEALTHY)[1:]))[:1]
-    answer = gspo_lab("diagnose", *arguments, "--fail-on", "note")
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1, "data": {"actor/pg_clipfrac": 0.3}}')
+    answer = gspo_lab("diagnose", log, "--fail-on", "note", "--json")
     assert answer.code == 0
     assert "calculate_log_probs = true" in answer.out
-    assert levels(gspo_lab("diagnose", *arguments, "--json"))["clip-fraction"] == "unknown"
+    assert levels(answer)["clip-fraction"] == "unknown"
+    log.write_text('{"step": 1, "data": {"train/actor/pg_clipfrac": 0.3}}')
+    assert "--map COLUMN=NAME" in gspo_lab("diagnose", log).out
 
 
 def test_a_rounded_zero_is_unknown_and_a_secret_unseen(tmp_path: Path) -> None:
@@ -213,7 +173,11 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "value"),
     [
-        ("verl/log_gspo.jsonl", ("objective=gspo", "objective.clip_high=4e-4"), "0.028"),
+        (
+            "verl/log_gspo.jsonl",
+            ("--set", "objective=gspo", "--set", "objective.clip_high=4e-4"),
+            "0.028",
+        ),
         ("trl/trainer_state_gspo_2proc.json", (), "0.076"),
         ("areal/events.out.tfevents.1795313067.vm", (), "0.085"),
     ],
@@ -221,8 +185,7 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
 def test_logs_of_real_runs(name: str, options: tuple[str, ...], value: str) -> None:
     if "events" in name:
         pytest.importorskip("tensorboard")
-    stated = [word for option in options for word in ("--set", option)]
-    answer = gspo_lab("diagnose", public(f"logs/{name}"), *stated, "--json")
+    answer = gspo_lab("diagnose", public(f"logs/{name}"), *options, "--json")
     found = {signal["name"]: signal for signal in answer.json["signals"]}
     assert found["clip-fraction"]["value"].startswith(value)
     assert found["clip-fraction"]["level"] == ("ok" if options else "unknown")
@@ -239,10 +202,25 @@ def test_two_runs_in_one_log_and_no_log_are_refused(tmp_path: Path) -> None:
     assert "name its kind: --source" in answer.err
 
 
-def test_the_page_lists_every_signal_and_every_program_has_its_keys() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(), re.M)
-    assert set(SIGNALS) <= set(rows)
-    tables = key_tables()
+ROWS = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", PAGE.read_text(), re.M))
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_page_lists_a_signal_as_the_code_has_it(name: str) -> None:
+    declared = table_beside(signals.__file__, "signals.toml")[name]
+    needs, *_, source = ROWS[name].split(" | ")
+    assert needs == declared["needs"]
+    for reference in re.findall(r"\d{4}\.\d{5}|docs/\S+?\.md", declared["source"]):
+        assert reference.removeprefix("docs/") in source
+    for place in TABLES["bounds"].get(name, ()):
+        module, constant = place.split(".")
+        bounds = getattr(import_module(f"gspo_lab.analysis.diagnosis.{module}"), constant)
+        for bound in np.atleast_1d(bounds):
+            assert f"{bound:g}".removeprefix("0") in ROWS[name]
+
+
+def test_every_program_has_its_keys() -> None:
+    tables = table_beside(signals.__file__, "keys.toml")
     for name, table in tables.items():
         assert set(table) <= set(tables["any"]), name
         assert set(table["record"]) <= set(tables["any"]["record"]), name

@@ -1,7 +1,10 @@
 """The check of a loss for other people's test suites: what passes, and which departure it names."""
 
 import math
+import tomllib
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +16,24 @@ from gspo_lab.training.objectives.conforming import Equation
 
 GSPO = Equation(3e-4, 4e-4, "mean")
 GRPO = Equation(0.2, 0.27, "token")
+KL = 0.5
+TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
-@pytest.mark.parametrize("preset", ["grpo", "gspo", "gspo-token"])
-def test_the_lab_s_own_losses_conform(preset: str) -> None:
-    assert_conforms(loss_of(PRESETS[preset]), preset.removesuffix("-token"))
+def departure(loss: Callable[..., Any], rule: str, kl_coef: float = 0.0) -> str:
+    """The departure that the check names, "" if the loss conforms."""
+    try:
+        assert_conforms(loss, rule, kl_coef)
+    except AssertionError as refusal:
+        return str(refusal).splitlines()[0].removeprefix(f"the loss is not {rule}'s: ")
+    return ""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_conforms_or_departs_as_its_paper_does(preset: str) -> None:
+    settings = PRESETS[preset]
+    rule = "grpo" if settings.importance_sampling_level == "token" else "gspo"
+    assert departure(loss_of(settings), rule) == TABLES["presets"][preset]
 
 
 def test_the_equations_with_a_pencil() -> None:
@@ -25,44 +41,47 @@ def test_the_equations_with_a_pencil() -> None:
     adv_BT = torch.tensor([[1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
     mask_BT = torch.tensor([[True, True], [True, False]])
     # s = e^.001 and e^-.375: both leave the range along their advantage.
-    loss, clipped = GSPO(l_BT, 0 * l_BT, adv_BT, mask_BT)
+    tensors = (l_BT, 0 * l_BT, adv_BT, mask_BT)
+    loss, clipped = GSPO(*tensors)
     assert (float(loss), clipped) == (pytest.approx(-(1.0004 - 0.9997) / 2), 3)
-    loss, clipped = GRPO(l_BT, 0 * l_BT, adv_BT, mask_BT)
-    first = (1.27 + math.exp(-0.373)) / 2
-    assert (float(loss), clipped) == (pytest.approx(-(first - 0.8) / 2), 2)
+    loss, clipped = GRPO(*tensors)
+    assert (float(loss), clipped) == (pytest.approx(-(1.27 + math.exp(-0.373) - 1.6) / 4), 2)
+    # k3 with log pi_ref - log pi = .25: it is added to the loss.
+    loss_kl, _ = replace(GRPO, kl_coef=KL)(*tensors, l_BT + 0.25)
+    assert float(loss_kl - loss) == pytest.approx(KL * (math.exp(0.25) - 1.25))
+
+
+@pytest.mark.parametrize("name", TABLES["gspo"])
+def test_a_departure_is_named(name: str) -> None:
+    paper = replace(GSPO, kl_coef=KL)
+    assert departure(replace(paper, **TABLES["gspo"][name]), "gspo", KL) == name
+
+
+def test_a_kl_term_of_the_lab_is_k3() -> None:
+    settings = PRESETS["grpo"].replace(kl_coef=KL)
+    assert departure(loss_of(settings), "grpo", KL) == ""
+
+
+def halved(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor) -> Any:
+    l_BT = (logp_BT - old_BT) * mask_BT
+    mean_B = l_BT.sum(1) / mask_BT.sum(1).to(l_BT.dtype)
+    return GSPO(mean_B.exp().log()[:, None].expand_as(mask_BT), 0 * old_BT, adv_BT, mask_BT)
 
 
 @pytest.mark.parametrize(
-    ("departure", "changes"),
+    ("name", "loss"),
     [
-        ("token ratio", {"ratio": "token"}),
-        ("sum of the log-ratios instead of their mean", {"ratio": "sum"}),
-        ("token aggregation", {"weight": "batch"}),
-        ("no division by the response's length", {"weight": "one"}),
-        ("the range of the other rule", {"low": 0.2, "high": 0.27}),
-        ("no clip", {"low": 1.0, "high": math.inf}),
-        ("the larger of the two terms", {"pick": "maximum"}),
-        ("padding counted", {"counts_padding": True}),
-        ("the opposite sign", {"sign": -1}),
-        ("a ratio without gradient", {"detached": True}),
-        ("token aggregation and no clip", {"weight": "batch", "low": 1.0, "high": math.inf}),
-        ("no departure that is known here", {"low": 1e-3}),
+        ("the opposite sign", lambda *tensors: -GSPO(*tensors)[0]),
+        ("the factor 0.25", lambda *tensors: GSPO(*tensors)[0] / 4),
+        ("a ratio without gradient", lambda logp, *others: GSPO(logp.detach(), *others)),
+        ("log-ratios computed in half precision", halved),
+        ("another count of clipped tokens", lambda *tensors: (GSPO(*tensors)[0], 0)),
+        ("another term than min(rho A, clip(rho) A)", lambda logp, *_: logp.mean()),
+        (
+            "one token alone has the paper's term, several have not",
+            lambda logp, old, *others: GSPO(logp, 0 * old, *others),
+        ),
     ],
 )
-def test_a_departure_is_named(departure: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError) as refusal:
-        assert_conforms(replace(GSPO, **changes), "gspo")
-    assert str(refusal.value).splitlines()[0] == f"the loss is not gspo's: {departure}"
-
-
-def test_half_precision_and_a_wrong_count_are_told() -> None:
-    def halved(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor) -> Any:
-        mean_B = (logp_BT * mask_BT).sum(1) / mask_BT.sum(1).to(logp_BT.dtype)
-        return GSPO(mean_B.exp().log()[:, None].expand_as(mask_BT), old_BT, adv_BT, mask_BT)
-
-    with pytest.raises(AssertionError, match="log-ratios computed in half precision"):
-        assert_conforms(halved, "gspo")
-    with pytest.raises(AssertionError, match="0 clipped tokens, the paper's 2"):
-        assert_conforms(lambda *tensors: (loss_of(PRESETS["gspo"])(*tensors)[0], 0), "gspo")
-    with pytest.raises(AssertionError, match="the loss is not grpo's: sequence ratio"):
-        assert_conforms(replace(GRPO, ratio="mean"), "grpo")
+def test_a_loss_of_another_form_is_named(name: str, loss: Callable[..., Any]) -> None:
+    assert departure(loss, "gspo") == name

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import (
+    PRESETS,
     Objective,
     advantages,
     assert_conforms,
@@ -39,7 +40,7 @@ from gspo_lab.training.objectives import (
     surrogate,
 )
 from gspo_lab.training.objectives.objective import mismatch_weight
-from gspo_lab.training.objectives.ratios import RULES, sequence_mean
+from gspo_lab.training.objectives.ratios import sequence_mean
 from gspo_lab.training.objectives.settings import Aggregation, Correction
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -73,8 +74,7 @@ def test_trl(
 
 def in_paper_range(peer: Callable[..., Result], rule: str, *options: str) -> Callable[..., Tensor]:
     """A peer's loss of a rule, as `assert_conforms` takes it."""
-    low, high = RULES[rule].band
-    settings = {"grpo": GRPO, "gspo": GSPO}[rule].replace(clip_low=low, clip_high=high)
+    settings = PRESETS[rule]
 
     def loss(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor) -> Tensor:
         # The peers' trainers compute log-probs in float32.

@@ -8,14 +8,13 @@ of verl's own defaults.
 import json
 import shutil
 import socket
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, table_beside
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
 from gspo_lab.training.engines.base import Capabilities
@@ -37,7 +36,7 @@ RECORDS = {
     "evaluated_responses": "all responses: verl evaluates those with A = 0 too",
 }
 
-FIXED = tomllib.loads(Path(__file__).with_name("fixed.toml").read_text(encoding="utf-8"))
+FIXED = table_beside(__file__, "fixed.toml")
 """What follows from no study, by when it is given."""
 
 BACKENDS = ("fsdp2", "megatron")
