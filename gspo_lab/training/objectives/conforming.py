@@ -130,20 +130,21 @@ def _response(move: float, adv: int, tokens: int = 1, old: float = OLD) -> "list
 
 
 def _outcome(loss: LossFunction, tensors: "list[Tensor]") -> "tuple[Tensor, Any]":
-    """A loss and its gradients in one vector, and the number of clipped tokens if it is told."""
+    """A loss and its gradients in one vector, and the number of clipped tokens if it is told.
+
+    The gradients of an equation are in double precision.
+    """
     import torch
 
-    logp_BT = tensors[0].clone().requires_grad_()
+    logp_BT = tensors[0].clone()
+    if isinstance(loss, Equation):
+        logp_BT = logp_BT.double()
+    logp_BT.requires_grad_()
     result = loss(logp_BT, *tensors[1:])
     value, clipped = result if isinstance(result, tuple) else (result, None)
     # A loss that does not depend on the log-probs has a gradient too: 0.
     (gradient_BT,) = torch.autograd.grad(value + 0 * logp_BT.sum(), logp_BT)
     return torch.cat([value.detach().view(1), gradient_BT.flatten()]).double(), clipped
-
-
-def _exact(equation: Equation, tensors: "list[Tensor]") -> "tuple[Tensor, Any]":
-    """The outcome of an equation, with gradients in double precision."""
-    return _outcome(equation, [tensors[0].double(), *tensors[1:]])
 
 
 def loss_of(settings: Objective) -> LossFunction:
@@ -183,7 +184,7 @@ def assert_conforms(loss_function: LossFunction, rule: str, kl_coef: float = 0.0
     wrong = {}
     for name, tensors in batches.items():
         actual, clipped = _outcome(loss, tensors)
-        expected, binding = _exact(paper, tensors)
+        expected, binding = _outcome(paper, tensors)
         error, *errors = (actual - expected).abs()
         if error > TOLERANCE or max(errors) > (HALF_TOLERANCE if name == HALF else TOLERANCE):
             wrong[name] = f"loss {actual[0]:.6f}, the paper's {expected[0]:.6f}"
@@ -236,7 +237,7 @@ def _fits(
     loss: LossFunction, scale: float, equation: Equation, batches: "Iterable[list[Tensor]]"
 ) -> bool:
     """Whether a loss is `scale` times the equation's."""
-    pairs = ((_outcome(loss, batch)[0], _exact(equation, batch)[0]) for batch in batches)
+    pairs = ((_outcome(loss, batch)[0], _outcome(equation, batch)[0]) for batch in batches)
     return all((actual / scale - expected).abs().max() < TOLERANCE for actual, expected in pairs)
 
 

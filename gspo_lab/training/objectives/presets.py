@@ -9,8 +9,7 @@ from gspo_lab.common.keys import Key
 from gspo_lab.common.plain_data import JsonMapping, JsonObject, table_beside
 from gspo_lab.common.registry import installed, nearest
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, traits
-from gspo_lab.training.objectives.ratios import RATIOS
-from gspo_lab.training.objectives.settings import Correction, clip_settings
+from gspo_lab.training.objectives.settings import Correction
 
 
 class _Resolved(Common):
@@ -63,14 +62,9 @@ else:
         """
 
 
-def _preset(name: str, keys: JsonObject) -> Objective:
-    """A preset's objective, with the range of its ratio where its keys have none."""
-    ratio = RATIOS[keys.get("importance_sampling_level", "token")]
-    return Objective(preset=name, **{**clip_settings(ratio.band), **keys})
-
-
 PRESETS = {
-    name: _preset(name, keys) for name, keys in table_beside(__file__, "presets.toml").items()
+    name: Objective(preset=name, **keys)
+    for name, keys in table_beside(__file__, "presets.toml").items()
 }
 """The papers' named combinations."""
 
