@@ -126,7 +126,7 @@ def make_lab(size: Size, folder: Path) -> Path:
     """Make the study's run folders and database as a study does; return the database."""
     from gspo_lab.recording.store import ingest
     from gspo_lab.recording.store.database import writing
-    from gspo_lab.recording.store.journal_rows import insert, write_run_state
+    from gspo_lab.recording.store.ingest import insert, write_run_state
     from gspo_lab.recording.store.schema import STEPS, UPDATES
     from gspo_lab.study import load_study
 

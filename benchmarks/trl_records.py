@@ -32,9 +32,9 @@ from trl import GRPOTrainer
 
 from gspo_lab.recording.journal import Journal
 from gspo_lab.study import load_study
+from gspo_lab.training.engines.native.loop import TrainingRun
 from gspo_lab.training.engines.native.optimizer_update import Updater
 from gspo_lab.training.engines.native.step_record import Clock
-from gspo_lab.training.engines.native.training_run import TrainingRun
 from gspo_lab.training.engines.trl import trainer
 from gspo_lab.training.engines.trl.gather import Share
 from gspo_lab.training.engines.trl.trainer import LabTrainer

@@ -106,7 +106,7 @@ def test_ms_swift_is_known_by_its_rows_and_an_early_trl_makes_one_update(
     (tmp_path / "args.json").write_text(json.dumps(config))
     answer = gspo_lab("diagnose", tmp_path / "logging.jsonl", "--json")
     recognised = answer.json["recognised"]
-    assert recognised["program"].startswith("ms-swift")
+    assert "ms-swift" in recognised["program"]
     assert recognised["updates per rollout batch"] == updates
     assert said in answer.out
 
