@@ -5,6 +5,7 @@ other machines.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 from gspo_lab.analysis.findings.decision import Decision, decision
@@ -130,21 +131,23 @@ class Executions:
         finished = [
             execution for execution in self.executions if execution.counts and execution.finished
         ]
-        arms = [arm for first in finished[:1] for arm, _ in first.verdicts]
+        arms = [arm for arm, _ in finished[0].verdicts] if finished else []
         return any(len(self._clusters(arm, finished)) > 2 for arm in arms)
 
     @cached_property
     def replications(self) -> tuple[VerdictReplication, ...]:
         """Every verdict beside each later execution that can confirm or contradict it."""
         counted = [execution for execution in self.executions if execution.counts]
-        return tuple(
-            VerdictReplication(arm, verdict, first.name, outcome, later.name)
-            for place, first in enumerate(counted)
-            for later in counted[place + 1 :]
-            for arm, verdict in first.verdicts
-            if (again := later.of(arm)) is not None
-            and (outcome := replication_outcome(verdict, again)) is not None
-        )
+        compared = []
+        for initial, later in combinations(counted, 2):
+            for arm, verdict in initial.verdicts:
+                again = later.of(arm)
+                fate = None if again is None else replication_outcome(verdict, again)
+                if fate is not None:
+                    compared.append(
+                        VerdictReplication(arm, verdict, initial.name, fate, later.name)
+                    )
+        return tuple(compared)
 
     @property
     def contradicted(self) -> tuple[VerdictReplication, ...]:
@@ -253,10 +256,9 @@ def all_executions(source: Source) -> Executions:
     )
     same = [source, *(study for study in studies if _same_content(study, source))]
     alike = [execution(study, source) for study in same]
-    alike += [
-        *archived(source),
-        *(member for path in source.elsewhere for member in executions_at(path, source)),
-    ]
+    alike += archived(source)
+    for path in source.elsewhere:
+        alike += executions_at(path, source)
     name = source.declaration.original
     if name is not None and all(member.study != name for member in alike):
         unread = ANOTHER if name in source.evidence.studies() else NOT_HERE

@@ -412,7 +412,9 @@ def _grouped(
     evidence = source.evidence
     metric_columns(table, metrics, numbers=True)
     query = group_query(table, by, metrics, pooling)
-    names = (by, *(name for metric in metrics for name in (metric, f"{metric}.weight")))
+    names = [by]
+    for metric in metrics:
+        names += (metric, f"{metric}.weight")
 
     def rows(run: RecordedRun) -> dict[str, Floats]:
         indices = _indices(source, run.id, minibatch) if table == "updates" else ()
