@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gspo_lab.common.atomic_files import folder_digest
 from gspo_lab.common.paths import cache_folder
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.declaration import Arm, Band, Declaration, digest
@@ -17,7 +18,7 @@ from gspo_lab.study.schema import BUILT_IN_MODELS, Settings
 def model_path(settings: Settings, base: Path) -> str:
     """The model as loaders take it: the path of a folder, relative to `base`, or a name.
 
-    Of `upcycled:MODEL` the folder of the mixture, which `preflight` makes.
+    Of `upcycled:MODEL` the folder of the mixture, which the first worker makes.
     """
     dense = dense_model(settings, base)
     if dense is None:
@@ -41,12 +42,23 @@ def _resolved(model: str, base: Path) -> str:
     return model
 
 
+MANIFEST = "upcycled.json"
+"""In the folder of a mixture that is whole: how it was made."""
+
+
+def missing_mixture(settings: Settings, base: Path) -> Path | None:
+    """The folder of the mixture that `upcycled:MODEL` names, where it is still to be made."""
+    if (dense := dense_model(settings, base)) is None:
+        return None
+    folder = _mixture_folder(dense, settings)
+    return None if (folder / MANIFEST).is_file() else folder
+
+
 def _mixture_folder(dense: str, settings: Settings) -> Path:
     """Where the mixture of a dense model is kept: equal tables and equal files, equal folder."""
-    files = [] if not Path(dense).is_dir() else sorted(Path(dense).iterdir())
-    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = digest([dense, states, settings.upcycle.model_dump(mode="json")])
-    return cache_folder() / "upcycled" / f"{Path(dense).name}-{key[:16]}"
+    source = folder_digest(Path(dense)) if Path(dense).is_dir() else dense
+    key = digest([source, settings.upcycle.model_dump(mode="json")])
+    return cache_folder() / "upcycled" / key[:16]
 
 
 @dataclass(frozen=True)

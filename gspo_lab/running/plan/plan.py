@@ -43,6 +43,7 @@ from gspo_lab.running.progress import (
 )
 from gspo_lab.study import BenchTable, Run, Settings, Study
 from gspo_lab.study.schema import TaskTable
+from gspo_lab.study.study import missing_mixture
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Task
 from gspo_lab.training.models.wording import options_for
@@ -80,6 +81,8 @@ class Plan:
     response_tokens_max: int
     evaluations: int
     evaluation_answers: int
+    mixtures: int
+    """Mixtures of experts of dense models that are still to be made."""
     warm_starts: int
     """Warm starts still to be made."""
     pilots: tuple[str, ...]
@@ -130,6 +133,7 @@ class Plan:
         if self.finished:
             work.append(f"{self.finished} finished")
         for number, noun in (
+            (self.mixtures, "mixture"),
             (self.warm_starts, "warm start"),
             (len(self.pilots), "pilot"),
             (self.trials, "trial"),
@@ -300,6 +304,7 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
             name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()
         },
         **{name: sum(getattr(work, name) for work in remaining) for name in Work._fields[1:]},
+        mixtures=len({missing_mixture(run.settings, study.base) for run in unfinished} - {None}),
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in pilots),
         trials=len(trials),

@@ -3,7 +3,6 @@ it.
 """
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from gspo_lab.running.launch.local import on_gpu
 from gspo_lab.running.plan.preparation import needs_start
 from gspo_lab.study import Arm, Settings, Study, digest
 from gspo_lab.study.lints import Finding, ModelFacts, lints
-from gspo_lab.study.study import dense_model
+from gspo_lab.study.study import dense_model, missing_mixture
 from gspo_lab.study.tuning_trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published_benchmark import Published
@@ -52,16 +51,7 @@ def check(study: Study, *, data: bool = True) -> None:
         trained = tasks[key]
         if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
-    for arm in arms:
-        settings = arm.settings
-        _refuse_folder_elsewhere(study, settings.upcycled or settings.model)
-        _make_mixture(study, arm)
-    for model in dict.fromkeys(map(study.model, arms)):
-        check_model(model, cached=data)
-        if data or model_shape(model) is None:
-            check_hub(model)
-        check_architecture(model)
-        check_chat_template(model)
+    _check_models(study, arms, data)
     ranks = dict.fromkeys((study.model(arm), arm.settings.update.lora_rank) for arm in arms)
     for model, rank in ranks:
         check_rank(model, rank)
@@ -76,18 +66,33 @@ def check(study: Study, *, data: bool = True) -> None:
         _check_start_and_replay(study, arm)
 
 
-def _make_mixture(study: Study, arm: Arm) -> None:
-    """Make the mixture that the arm's `upcycled:MODEL` names, unless the cache holds it."""
-    dense = dense_model(arm.settings, study.base)
-    folder = Path(study.model(arm))
-    if dense is None or folder.is_dir():
-        return
+def _check_models(study: Study, arms: Iterable[Arm], data: bool) -> None:
+    for arm in arms:
+        settings = arm.settings
+        _refuse_folder_elsewhere(study, settings.upcycled or settings.model)
+    unmade = {_sketched_mixture(study, arm) for arm in arms}
+    for model in dict.fromkeys(study.model(arm) for arm in arms):
+        if model not in unmade:
+            check_model(model, cached=data)
+        if data or model_shape(model) is None:
+            check_hub(model)
+        check_architecture(model)
+        check_chat_template(model)
+
+
+def _sketched_mixture(study: Study, arm: Arm) -> str | None:
+    """The folder of a mixture that is still to be made, with what a plan reads of it."""
+    folder = missing_mixture(arm.settings, study.base)
+    if folder is None:
+        return None
+    dense = str(dense_model(arm.settings, study.base))
     check_model(dense)
     check_hub(dense)
-    from gspo_lab.training.models.upcycle import cached_upcycle  # imports torch: seconds
+    if not folder.is_dir():
+        from gspo_lab.training.models.upcycle import sketch_mixture  # imports torch: seconds
 
-    print(f"making the mixture of experts {arm.settings.model}: {folder}", file=sys.stderr)
-    cached_upcycle(dense, folder, arm.settings.upcycle)
+        sketch_mixture(dense, folder, arm.settings.upcycle)
+    return str(folder)
 
 
 def _check_device(settings: Settings, base: Path) -> None:

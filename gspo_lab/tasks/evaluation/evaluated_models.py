@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.common.atomic_files import folder_digest
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Dtype
 from gspo_lab.common.paths import SUBJECTS
@@ -15,7 +16,7 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.runfolder import RunFolder, SubjectFolder
 from gspo_lab.study import digest
 from gspo_lab.tasks.evaluation.evaluation_run import EvaluatedModel
-from gspo_lab.training.models.check import EMBEDDED, check_model, folder_digest
+from gspo_lab.training.models.check import EMBEDDED, check_model
 from gspo_lab.training.models.wording import has_chat_template
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ experts?
 """
 
 import difflib
-import hashlib
 import json
 import os
 import re
@@ -214,31 +213,6 @@ def first_line(error: Exception) -> str:
     return next(
         (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
     )
-
-
-PIECES = 64
-PIECE_BYTES = 1 << 16
-"""Of a large file of weights this much is read: training changes them everywhere."""
-
-
-def folder_digest(folder: Path) -> str:
-    """What tells a model folder from others: sha256 of its settings, its tokenizer and a sample of
-    its weights.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix not in (".json", ".jinja", ".model", ".txt", ".safetensors", ".bin"):
-            continue
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            if size <= PIECES * PIECE_BYTES:
-                digest.update(file.read())
-                continue
-            for piece in range(PIECES):
-                file.seek(piece * (size - PIECE_BYTES) // (PIECES - 1))
-                digest.update(file.read(PIECE_BYTES))
-    return digest.hexdigest()
 
 
 def hub_folder(name: str) -> Path:

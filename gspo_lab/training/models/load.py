@@ -62,7 +62,7 @@ def load_model(
         with silence_transformers():
             # The cheapest first: a wrong name or tokenizer is known before gigabytes are read.
             source = str(folder) if folder.is_dir() else source
-            settings = _load_config(source)
+            settings = load_config(source)
             tokenizer = _load_tokenizer(source)
             model = _load_weights(source, settings, getattr(torch, dtype))
     _settle_special_tokens(name, model, tokenizer)
@@ -80,7 +80,7 @@ def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
     folder = Path(source).expanduser()
     with silence_transformers():
         source = str(folder) if folder.is_dir() else source
-        settings = _load_config(source)
+        settings = load_config(source)
         tokenizer = _load_tokenizer(source)
         try:
             ends = GenerationConfig.from_pretrained(source).eos_token_id
@@ -194,7 +194,7 @@ def hub_revision(name: str) -> str | None:
     LabError as `load_model`.
     """
     with silence_transformers():
-        return getattr(_load_config(name), "_commit_hash", None)
+        return getattr(load_config(name), "_commit_hash", None)
 
 
 def set_thinking(tokenizer: Any, thinking: bool | None) -> None:
@@ -283,7 +283,8 @@ def _refused(message: str) -> Iterator[None]:
         raise LabError(f"{message}: {first_line(error)}") from error
 
 
-def _load_config(source: str) -> Any:
+def load_config(source: str) -> Any:
+    """The configuration of a folder or a Hub id. LabError where it cannot be used."""
     try:
         return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (

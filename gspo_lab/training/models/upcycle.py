@@ -6,6 +6,8 @@ before noise makes the experts differ, and before anything is saved.
 """
 
 import json
+import shutil
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock
 from gspo_lab.common.errors import LabError
-from gspo_lab.study.schema import UpcycleTable
-from gspo_lab.training.models.load import explain_write_error, load_model, silence_transformers
+from gspo_lab.study.schema import Settings, UpcycleTable
+from gspo_lab.study.study import MANIFEST, dense_model, missing_mixture
+from gspo_lab.training.models.load import (
+    explain_write_error,
+    load_config,
+    load_model,
+    load_tokenizer,
+    silence_transformers,
+)
 
 FAMILIES = {
     "llama": ("qwen2_moe", "mixtral"),
@@ -54,7 +63,6 @@ TEXTS = (
     "def f(x):\n    return x +",
     "Once upon a time there was a small fox",
 )
-MANIFEST = "upcycled.json"
 MEANING = (
     "Every expert is a copy of the dense feed-forward layer, with noise; the routers are drawn at"
     " random. The result is a mixture to study routing and clipping on. It is not a trained"
@@ -81,15 +89,10 @@ def upcycle(model: str, folder: Path, settings: UpcycleTable) -> Upcycled:
     if folder.exists():
         raise LabError(f"{folder} exists already; name another folder, or delete it")
     dense, tokenizer = load_model(model, dtype="float32", device="cpu")
-    family = _family(model, dense.config.model_type, settings)
-    layers = _mixture_layers(dense.config.num_hidden_layers, settings)
-    if settings.top_k > settings.experts:
-        raise LabError(
-            f"{settings.experts} experts, {settings.top_k} per token: use 1 to all of them per"
-            " token"
-        )
+    config = _config(model, dense.config, settings)
+    layers = settings.layer_numbers(config.num_hidden_layers)
     generator = torch.Generator().manual_seed(settings.seed)
-    mixture = AutoModelForCausalLM.from_config(_config(dense.config, family, settings, layers))
+    mixture = AutoModelForCausalLM.from_config(config)
     _fill(mixture, dense, layers, generator)
     mixture.eval()
     difference, _ = _compare(dense, mixture, tokenizer)
@@ -111,14 +114,38 @@ def upcycle(model: str, folder: Path, settings: UpcycleTable) -> Upcycled:
     return result
 
 
-def cached_upcycle(model: str, folder: Path, settings: UpcycleTable) -> Upcycled | None:
-    """`upcycle`, unless `folder` holds the mixture already; None then.
+def ensure_mixture(settings: Settings, base: Path) -> None:
+    """Make the mixture that `model = "upcycled:MODEL"` names, unless the cache holds it.
 
-    Processes that want it at the same time wait for the first.
+    `base` is the folder of the study's file. Processes that want it at the same time wait for the
+    first. LabError as `upcycle`, and where MODEL is not on this machine.
     """
+    folder = missing_mixture(settings, base)
+    if folder is None:
+        return
+    with _locked(folder):
+        if missing_mixture(settings, base) is not None:
+            shutil.rmtree(folder, ignore_errors=True)  # a plan's sketch
+            upcycle(str(dense_model(settings, base)), folder, settings.upcycle)
+
+
+def sketch_mixture(model: str, folder: Path, settings: UpcycleTable) -> None:
+    """Keep in `folder` what a plan reads of a mixture before it is made: its configuration and its
+    tokenizer. LabError for a table with which it cannot be made.
+    """
+    tokenizer, _ = load_tokenizer(model)
+    with silence_transformers():
+        config = _config(model, load_config(model), settings)
+    with _locked(folder):
+        if not folder.exists():
+            with silence_transformers(), atomic_folder(folder) as partial:
+                config.save_pretrained(partial)
+                tokenizer.save_pretrained(partial)
+
+
+def _locked(folder: Path) -> AbstractContextManager[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with wait_for_lock(folder.with_name(f".{folder.name}.lock")):
-        return None if folder.exists() else upcycle(model, folder, settings)
+    return wait_for_lock(folder.with_name(f".{folder.name}.lock"))
 
 
 def _family(model: str, dense_family: str, settings: UpcycleTable) -> str:
@@ -145,7 +172,15 @@ def _mixture_layers(count: int, settings: UpcycleTable) -> list[int]:
     return layers
 
 
-def _config(dense: Any, family: str, settings: UpcycleTable, layers: list[int]) -> Any:
+def _config(model: str, dense: Any, settings: UpcycleTable) -> Any:
+    """The mixture's configuration by the dense model's."""
+    family = _family(model, dense.model_type, settings)
+    layers = _mixture_layers(dense.num_hidden_layers, settings)
+    if settings.top_k > settings.experts:
+        raise LabError(
+            f"{settings.experts} experts, {settings.top_k} per token: use 1 to all of them per"
+            " token"
+        )
     dense_keys = dense.to_dict()
     keys = {key: dense_keys[key] for key in KEPT_KEYS if key in dense_keys}
     keys |= {"num_experts_per_tok": settings.top_k, "attention_dropout": 0.0}

@@ -1,6 +1,7 @@
 """A mixture that is made of a dense model computes what that does, until noise is added."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from calling import gspo_lab
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.study import load_study
 from gspo_lab.study.schema import UpcycleTable
 from gspo_lab.training.models import upcycle as upcycling
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.training.models.load import load_model
 from gspo_lab.training.models.routing import Routers
-from gspo_lab.training.models.upcycle import upcycle
+from gspo_lab.training.models.upcycle import ensure_mixture, upcycle
 
 SIZES: JsonObject = {
     "vocab_size": VOCABULARY,
@@ -154,14 +156,28 @@ objective = "grpo"
 objective = "gspo"
 """
     )
+    planned = gspo_lab("plan", file)
+    assert (planned.code, planned.err) == (0, "")
+    assert "2 runs, 1 mixture to make" in planned.out
+    (folder,) = (tmp_path / "cache" / "upcycled").glob("[!.]*")
+    assert not list(folder.glob("*.safetensors"))
     done = gspo_lab("run", file, "--runs", tmp_path / "runs", "--output-dir", tmp_path)
     assert done.code == 0, done.err
-    assert done.err.count("making the mixture of experts upcycled:dense") == 1
-    (folder,) = (tmp_path / "cache" / "upcycled").glob("dense-*")
     manifest = json.loads((folder / "upcycled.json").read_text())
     assert (manifest["layers"], manifest["noise"]) == ("1-2", 0.5)
-    other = gspo_lab("plan", file, "--set", "upcycle.noise=0.1", "--runs", tmp_path / "runs")
-    assert "making the mixture" in other.err
-    dense_arm = gspo_lab("plan", file, "--set", "model=dense", "--runs", tmp_path / "runs")
+    made = (folder / "model.safetensors").stat()
+    # Equal files elsewhere are the same model; another table makes another mixture.
+    shutil.copytree(tmp_path / "dense", tmp_path / "moved")
+    again = gspo_lab("plan", file, "--set", "model=upcycled:moved")
+    assert "to make" not in again.out
+    other = gspo_lab("plan", file, "--set", "upcycle.noise=0.1")
+    assert "1 mixture to make" in other.out
+    assert (folder / "model.safetensors").stat() == made
+    dense_arm = gspo_lab("plan", file, "--set", "model=dense")
     assert dense_arm.code == 2
     assert "upcycle" in dense_arm.out
+    (tmp_path / "dense").rename(tmp_path / "away")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    settings = load_study(file).runs()[0].settings
+    with pytest.raises(LabError, match="the model 'dense' is neither embedded .* nor a folder"):
+        ensure_mixture(settings, tmp_path)
