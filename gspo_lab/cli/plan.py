@@ -82,12 +82,10 @@ def plan(
         return
     from gspo_lab.running.plan import plan as plan_study
     from gspo_lab.running.plan.detectable_effect import detectable
-    from gspo_lab.running.plan.preflight import blocker, check, lint_findings
+    from gspo_lab.running.plan.preflight import blocker, lint_findings
 
     study = load(*([] if engine is None else [f"engine={engine}"]))
     ready = blocker(study) is None  # else this machine lacks something, and the plan says what
-    if ready:
-        check(study)
     findings = lint_findings(study, data=ready)
     refused = any(finding.level == "error" for finding in findings)
     lines = [*_resolved(study), *map(str, findings)]

@@ -46,12 +46,12 @@ MANIFEST = "upcycled.json"
 """In the folder of a mixture that is whole: how it was made."""
 
 
-def missing_mixture(settings: Settings, base: Path) -> Path | None:
-    """The folder of the mixture that `upcycled:MODEL` names, where it is still to be made."""
+def missing_mixture(settings: Settings, base: Path) -> tuple[str, Path] | None:
+    """MODEL of `upcycled:MODEL` and the folder of its mixture, where that is still to be made."""
     if (dense := dense_model(settings, base)) is None:
         return None
     folder = _mixture_folder(dense, settings)
-    return None if (folder / MANIFEST).is_file() else folder
+    return None if (folder / MANIFEST).is_file() else (dense, folder)
 
 
 def _mixture_folder(dense: str, settings: Settings) -> Path:

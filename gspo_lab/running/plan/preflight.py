@@ -13,7 +13,7 @@ from gspo_lab.running.launch.local import on_gpu
 from gspo_lab.running.plan.preparation import needs_start
 from gspo_lab.study import Arm, Settings, Study, digest
 from gspo_lab.study.lints import Finding, ModelFacts, lints
-from gspo_lab.study.study import dense_model, missing_mixture
+from gspo_lab.study.study import missing_mixture
 from gspo_lab.study.tuning_trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published_benchmark import Published
@@ -82,17 +82,14 @@ def _check_models(study: Study, arms: Iterable[Arm], data: bool) -> None:
 
 def _sketched_mixture(study: Study, arm: Arm) -> str | None:
     """The folder of a mixture that is still to be made, with what a plan reads of it."""
-    folder = missing_mixture(arm.settings, study.base)
-    if folder is None:
+    if (missing := missing_mixture(arm.settings, study.base)) is None:
         return None
-    dense = str(dense_model(arm.settings, study.base))
-    check_model(dense)
-    check_hub(dense)
-    if not folder.is_dir():
-        from gspo_lab.training.models.upcycle import sketch_mixture  # imports torch: seconds
+    check_model(missing[0])
+    check_hub(missing[0])
+    from gspo_lab.training.models.upcycle import ensure_mixture  # imports torch: seconds
 
-        sketch_mixture(dense, folder, arm.settings.upcycle)
-    return str(folder)
+    ensure_mixture(arm.settings, study.base, weights=False)
+    return str(missing[1])
 
 
 def _check_device(settings: Settings, base: Path) -> None:

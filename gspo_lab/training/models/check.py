@@ -30,7 +30,6 @@ class Embedded:
     family: str
     """The `model_type` of the transformers classes that it is made of."""
     is_moe: bool
-    about: str
     trains_routers: bool = True
     """Whether a warm start trains the routers.
 
@@ -39,23 +38,13 @@ class Embedded:
 
 
 EMBEDDED = {
-    "tiny-qwen3": Embedded("qwen3", False, "Qwen3, 4 layers, width 128, 0.6 M parameters"),
-    "tiny-qwen3-moe": Embedded(
-        "qwen3_moe",
-        True,
-        "Qwen3-MoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)",
-    ),
-    "tiny-qwen3-moe-fresh": Embedded(
-        "qwen3_moe",
-        True,
-        "tiny-qwen3-moe whose routers a warm start leaves as drawn",
-        trains_routers=False,
-    ),
-    "tiny-olmoe": Embedded(
-        "olmoe",
-        True,
-        "OLMoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)",
-    ),
+    # 4 layers, width 128: .6 million parameters.
+    "tiny-qwen3": Embedded("qwen3", False),
+    # The same with 16 experts, 2 per token: 1.8 million parameters, .4 million active.
+    "tiny-qwen3-moe": Embedded("qwen3_moe", True),
+    # The same, whose routers a warm start leaves as drawn.
+    "tiny-qwen3-moe-fresh": Embedded("qwen3_moe", True, trains_routers=False),
+    "tiny-olmoe": Embedded("olmoe", True),
 }
 
 EMBEDDED_WIDTH = 128

@@ -7,7 +7,6 @@ before noise makes the experts differ, and before anything is saved.
 
 import json
 import shutil
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock
 from gspo_lab.common.errors import LabError
 from gspo_lab.study.schema import Settings, UpcycleTable
-from gspo_lab.study.study import MANIFEST, dense_model, missing_mixture
+from gspo_lab.study.study import MANIFEST, missing_mixture
 from gspo_lab.training.models.load import (
     explain_write_error,
     load_config,
@@ -114,38 +113,27 @@ def upcycle(model: str, folder: Path, settings: UpcycleTable) -> Upcycled:
     return result
 
 
-def ensure_mixture(settings: Settings, base: Path) -> None:
+def ensure_mixture(settings: Settings, base: Path, *, weights: bool = True) -> None:
     """Make the mixture that `model = "upcycled:MODEL"` names, unless the cache holds it.
 
-    `base` is the folder of the study's file. Processes that want it at the same time wait for the
-    first. LabError as `upcycle`, and where MODEL is not on this machine.
+    Without `weights` only what a plan reads: its configuration and its tokenizer. `base` is the
+    folder of the study's file. Processes that want it at the same time wait for the first.
+    LabError as `upcycle`, and where MODEL is not on this machine.
     """
-    folder = missing_mixture(settings, base)
-    if folder is None:
+    if (missing := missing_mixture(settings, base)) is None:
         return
-    with _locked(folder):
-        if missing_mixture(settings, base) is not None:
-            shutil.rmtree(folder, ignore_errors=True)  # a plan's sketch
-            upcycle(str(dense_model(settings, base)), folder, settings.upcycle)
-
-
-def sketch_mixture(model: str, folder: Path, settings: UpcycleTable) -> None:
-    """Keep in `folder` what a plan reads of a mixture before it is made: its configuration and its
-    tokenizer. LabError for a table with which it cannot be made.
-    """
-    tokenizer, _ = load_tokenizer(model)
-    with silence_transformers():
-        config = _config(model, load_config(model), settings)
-    with _locked(folder):
-        if not folder.exists():
-            with silence_transformers(), atomic_folder(folder) as partial:
+    dense, folder = missing
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(folder.with_name(f".{folder.name}.lock")), silence_transformers():
+        if weights and missing_mixture(settings, base):
+            shutil.rmtree(folder, ignore_errors=True)  # a plan's
+            upcycle(dense, folder, settings.upcycle)
+        elif not folder.exists():
+            tokenizer, _ = load_tokenizer(dense)
+            config = _config(dense, load_config(dense), settings.upcycle)
+            with atomic_folder(folder) as partial:
                 config.save_pretrained(partial)
                 tokenizer.save_pretrained(partial)
-
-
-def _locked(folder: Path) -> AbstractContextManager[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return wait_for_lock(folder.with_name(f".{folder.name}.lock"))
 
 
 def _family(model: str, dense_family: str, settings: UpcycleTable) -> str:
