@@ -237,6 +237,10 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
         stack.callback(folder.enter, None)
         sink = JournalSink(folder, run, journal, status.steps)
         try:
+            if run.settings.upcycled is not None:
+                from gspo_lab.training.models.upcycle import ensure_mixture  # imports torch
+
+                ensure_mixture(run.settings, Path(run.base))
             complete = make_engine(run).train(run, sink, folder.path, lambda: stop() or arrived())
         except Exception as error:
             mendable = refused(error) if isinstance(error, OSError) else error

@@ -7,7 +7,8 @@ against measurements: docs/reference/models.md. Shapes: H hidden size, V vocabul
 experts, K experts per token.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, table_beside
@@ -20,7 +21,6 @@ from gspo_lab.training.models.check import (
     model_folder,
     read_config,
 )
-from gspo_lab.training.models.process_memory import process_memory
 
 MASKED = ("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "olmoe", "mixtral")
 """Model types whose attention takes a mask of its own for every row and nothing else
@@ -266,13 +266,17 @@ responses share their prompt on a CPU (engines/native)."""
 WORTH = 0.75
 """They do where that leaves at most this share of a pass's positions."""
 CUDA_CONTEXT = 0.8e9
-"""The CUDA context and libraries in a GPU's memory."""
+"""The CUDA context and libraries in a GPU's memory; in main memory, too, with torch's CUDA build."""
+CPU_PROCESS = 0.4e9
+"""In main memory, what a worker imports with torch's build for CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes of one worker by what needs them; `total` is the estimated peak."""
 
+    context: float
+    """Of the process and its libraries, before it has a model."""
     weights: float
     optimizer: float
     copies: float
@@ -286,8 +290,6 @@ class Memory:
     """The experts that were chosen at each position of a rollout batch (routing replay)."""
     sampling: float
     """Keys and values of the responses sampled at a time, and the draw."""
-    context: float
-    """Of the process and its libraries, before it has a model."""
 
     @property
     def total(self) -> float:
@@ -305,18 +307,10 @@ class Memory:
         )
 
     def __str__(self) -> str:
-        sizes = {
-            "process": self.context,
-            "weights": self.weights,
-            "optimizer": self.optimizer,
-            "copies of the weights": self.copies,
-            "gradients": self.gradients,
-            "activations": self.activations,
-            "routes": self.routes,
-            "sampling": self.sampling,
-        }
         return ", ".join(
-            f"{name} {gigabytes(value)}" for name, value in sizes.items() if value >= 5e7
+            f"{name.replace('_', ' ')} {gigabytes(size)}"
+            for name, size in asdict(self).items()
+            if size >= 5e7
         )
 
 
@@ -382,7 +376,7 @@ def estimate(
         optimizer_step=0.0 if eight_bit or trained >= LARGE else 4.0 * trained,
         routes=_routes(shape, settings, length) if shape.experts else 0.0,
         sampling=rows * ((prompt_tokens + longest) * cache + float(DRAW_BYTES * shape.vocabulary)),
-        context=CUDA_CONTEXT if on_gpu else process_memory(),
+        context=CUDA_CONTEXT if on_gpu or find_spec("nvidia") else CPU_PROCESS,
     )
 
 

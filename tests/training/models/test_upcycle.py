@@ -157,14 +157,12 @@ objective = "gspo"
 """
     )
     planned = gspo_lab("plan", file)
-    assert (planned.code, planned.err) == (0, "")
+    assert planned.err == ""
     assert "2 runs, 1 mixture to make" in planned.out
     (folder,) = (tmp_path / "cache" / "upcycled").glob("[!.]*")
     assert not list(folder.glob("*.safetensors"))
     done = gspo_lab("run", file, "--runs", tmp_path / "runs", "--output-dir", tmp_path)
     assert done.code == 0, done.err
-    manifest = json.loads((folder / "upcycled.json").read_text())
-    assert (manifest["layers"], manifest["noise"]) == ("1-2", 0.5)
     # Equal files elsewhere are the same model; another table makes another mixture.
     shutil.copytree(tmp_path / "dense", tmp_path / "moved")
     again = gspo_lab("plan", file, "--set", "model=upcycled:moved")

@@ -49,7 +49,6 @@ from gspo_lab.training.models.load import (
     load_tokenizer,
     silence_transformers,
 )
-from gspo_lab.training.models.upcycle import ensure_mixture
 from gspo_lab.training.samplers.stopping import eos_ids
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
@@ -247,7 +246,6 @@ def _start_of(run: Run, model_folder: Path) -> tuple[str, Any, tuple[int, ...], 
     """Where the model lies, its tokenizer and the tokens that end a response; the model itself only
     where it is one of the lab's own, which are small: without a warm start it is written into
     `model_folder`."""
-    ensure_mixture(run.settings, Path(run.base))
     name = run.model
     if name not in EMBEDDED:
         return name, *load_tokenizer(name), None

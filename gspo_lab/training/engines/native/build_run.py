@@ -34,7 +34,6 @@ from gspo_lab.training.models.load import (
     set_thinking,
 )
 from gspo_lab.training.models.lora import add_adapters
-from gspo_lab.training.models.upcycle import ensure_mixture
 from gspo_lab.training.objectives import Recorder
 from gspo_lab.training.objectives.losses import loss_of
 from gspo_lab.training.samplers import METHODS, SAMPLERS, Sampler, Sampling, no_routes
@@ -111,7 +110,6 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     base = Path(run.base)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
-    ensure_mixture(settings, base)
     model, tokenizer = load_model(run.model, dtype=dtype, device=str(device), checkpoint=warm_start)
     set_thinking(tokenizer, settings.rollout.thinking)
     # After the model: a Hub's is known to be a chat model once it is in the cache.
