@@ -266,7 +266,7 @@ responses share their prompt on a CPU (engines/native)."""
 WORTH = 0.75
 """They do where that leaves at most this share of a pass's positions."""
 CUDA_CONTEXT = 0.8e9
-"""The CUDA context and libraries in a GPU's memory; in main memory, too, with torch's CUDA build."""
+"""The CUDA context and libraries in a GPU's memory, and in main memory with torch's CUDA build."""
 CPU_PROCESS = 0.4e9
 """In main memory, what a worker imports with torch's build for CPUs."""
 
