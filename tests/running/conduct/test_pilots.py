@@ -109,8 +109,7 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     for entry in result:
         assert entry.band == pytest.approx((LOW, HIGH))
         assert entry.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
-        assert entry.holds
-        assert (entry.start_reward, entry.start_signal_groups) == (1000.5, 1)
+        assert (entry.holds, entry.start_reward, entry.start_signal_groups) == (True, 1000.5, 1)
     assert [entry.clipped_published for entry in result] == [
         0,
         1,

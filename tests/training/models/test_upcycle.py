@@ -156,19 +156,14 @@ objective = "grpo"
 objective = "gspo"
 """
     )
-    planned = gspo_lab("plan", file)
-    assert planned.err == ""
-    assert "2 runs, 1 mixture to make" in planned.out
+    assert "2 runs, 1 mixture to make" in gspo_lab("plan", file).out
     (folder,) = (tmp_path / "cache" / "upcycled").glob("[!.]*")
-    assert not list(folder.glob("*.safetensors"))
     done = gspo_lab("run", file, "--runs", tmp_path / "runs", "--output-dir", tmp_path)
     assert done.code == 0, done.err
-    # Equal files elsewhere are the same model; another table makes another mixture.
+    # Equal files elsewhere are the same model.
     shutil.copytree(tmp_path / "dense", tmp_path / "moved")
-    again = gspo_lab("plan", file, "--set", "model=upcycled:moved")
-    assert "to make" not in again.out
-    other = gspo_lab("plan", file, "--set", "upcycle.noise=0.1")
-    assert "1 mixture to make" in other.out
+    moved = gspo_lab("plan", file, "--set", "model=upcycled:moved")
+    assert "to make" not in moved.out
     (tmp_path / "dense").rename(tmp_path / "away")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = load_study(file).runs()[0].settings
