@@ -157,7 +157,6 @@ objective = "gspo"
 """
     )
     assert "2 runs, 1 mixture to make" in gspo_lab("plan", file).out
-    (folder,) = (tmp_path / "cache" / "upcycled").glob("[!.]*")
     done = gspo_lab("run", file, "--runs", tmp_path / "runs", "--output-dir", tmp_path)
     assert done.code == 0, done.err
     # Equal files elsewhere are the same model.
