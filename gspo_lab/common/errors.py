@@ -47,9 +47,11 @@ def require_package(package: str, extra: str, why: str, module: str | None = Non
 
 
 THE_MACHINES = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
+    getattr(errno, name)
+    for name in (
+        *("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EFBIG", "ENOTDIR", "EISDIR", "EEXIST"),
+        *("ENAMETOOLONG", "ELOOP", "EIO", "EMFILE", "ENFILE", "ESTALE"),
+    )
 }
 """Errors of folders, disks and the system's limits."""
 

@@ -5,6 +5,7 @@ const charts = (() => {
   const figures = [...document.querySelectorAll("figure[id]:not(.empty)")];
   const boxes = figures.map((figure) => figure.querySelector(".plot"));
   const live = new Map(); // box -> the width that it was drawn at
+  const values = new Set([...document.querySelectorAll('[data-hide^="arm @"]')].map((button) => button.dataset.hide)); // of a sweep
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const PAPER = 570; // pixels; the style scales a figure to its column
   const LETTER = 7.4;
@@ -57,8 +58,9 @@ const charts = (() => {
     const { data: traces, layout } = data(figure);
     const switched = Boolean(axis) && traces.some((trace) => trace.meta.at?.[axis]);
     const shown = traces.map((trace) => {
-      // An arm of a sweep, "grpo@0.001", goes with its rule and with its value.
-      const names = [trace.meta.series, ...trace.meta.series.split(/(?=@[^@]*$)/)];
+      // An arm of a sweep, "grpo@0.001", goes with its rule and with its value, which has a button.
+      const parts = trace.meta.series.split(/(?=@[^@]*$)/);
+      const names = [trace.meta.series, ...(values.has(`arm ${parts[1]}`) ? parts : [])];
       const away = names.some((name) => hidden.has(`arm ${name}`)) || (hidden.has("seeds") && trace.meta.seed !== null);
       // A line whose place on the chosen axis is unknown is left out there, never drawn at another's.
       const lost = switched && !trace.meta.at?.[axis];

@@ -23,7 +23,16 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.chart import Chart, format_position, numbers, sentence
 from gspo_lab.report.formats import slug
-from gspo_lab.report.plotly_json import DARK, LIGHT, dash, plot, template, variables
+from gspo_lab.report.plotly_json import (
+    DARK,
+    LIGHT,
+    NEUTRAL_DARK,
+    colour_name,
+    dash,
+    plot,
+    template,
+    variables,
+)
 from gspo_lab.report.templating import environment, template_of
 from gspo_lab.report.views.view import View, figures_of, rounded
 
@@ -210,11 +219,14 @@ def _axes(articles: Sequence[Article]) -> list[str]:
 
 
 def _legend(arms: Mapping[str, int]) -> list[dict[str, str]]:
-    """The buttons of the bar: every arm; of a sweep every rule, then every value by its dash."""
+    """The buttons of the bar: every arm; of a sweep every rule, then every value by its dash.
+
+    An arm of a sweep has its rule's colour; an imported arm `grpo@0.1` has its own.
+    """
     legend = {}
     for arm, colour in arms.items():
         rule, _, value = arm.rpartition("@")
-        swept = rule in arms
+        swept = colour_name(arms.get(rule, NEUTRAL_DARK)) == colour_name(colour)
         name = f"@{value}" if swept else arm
         written = dash(colour).removeprefix("solid").replace("px", "")
         legend[name] = {"name": name, "arm": "" if swept else arm, "dashes": written}

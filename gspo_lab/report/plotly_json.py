@@ -26,21 +26,6 @@ COLOURS = 12
 Each passes 4.5 : 1 on the page, because names of lines have it too.
 """
 
-DASHES = (
-    "solid",
-    "9px,4px",
-    "2px,4px",
-    "9px,3px,2px,3px",
-    "15px,5px",
-    "15px,4px,6px,4px",
-    "5px,2px",
-    "1px,6px",
-)
-"""As Plotly and SVG write them.
-
-From the thirteenth arm on colours come again with other dashes, ninety-six in all.
-"""
-
 LEVELS = ("token", "sequence")
 """The levels of the ratio in GRPO and GSPO, in the order of their colours."""
 
@@ -51,14 +36,20 @@ NEUTRAL_DARK = -1
 NEUTRAL_LIGHT = -2
 """For series that show no arm, and for arms that a figure is not about."""
 
-_STYLE = table_beside(__file__, "figure_style.toml")
-LIGHT: dict[str, str] = _STYLE["light"]
-DARK: dict[str, str] = _STYLE["dark"]
+STYLE = table_beside(__file__, "figure_style.toml")
+LIGHT: dict[str, str] = STYLE["light"]
+DARK: dict[str, str] = STYLE["dark"]
+DASHES: list[str] = STYLE["dashes"]
+"""As Plotly and SVG write them.
+
+From the thirteenth arm on colours come again with other dashes. Their number, 32, is a power of
+two, so that each arm of one colour has its own.
+"""
 
 
 def _styled(name: str, scheme: Mapping[str, str] = LIGHT) -> JsonObject:
     """A part of the style; `$soft` in it is that colour of the scheme."""
-    text = json.dumps(_STYLE[name])
+    text = json.dumps(STYLE[name])
     part: JsonObject = json.loads(re.sub(r"\$(\w+)", lambda match: scheme[match[1]], text))
     return part
 

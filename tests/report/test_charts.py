@@ -330,15 +330,19 @@ def test_each_rule_has_one_colour_in_every_study(tmp_path: Path) -> None:
 
 
 def test_a_sweep_has_one_colour_a_rule_and_one_dash_a_value(tmp_path: Path) -> None:
-    sweep = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[[bench]]")
+    rates = [1e-4 * rate for rate in range(1, 33)]
+    sweep = TWO_ARMS.replace("[[bench]]", f"[sweep]\nupdate.learning_rate = {rates}\n[[bench]]")
     database = make_lab(tmp_path, sweep, name="sweep", record=False)
     with Evidence.open(database) as evidence:
         colours = arm_colours([Source(evidence, "sweep")])
     both = tuple(Series(name, ("1e-4",), (0.5,)) for name in ("grpo", "gspo"))
     drawn = plot(Chart("m-x", "X", "x", "y", both, kind="dots"), colours)["data"]
     assert [trace["marker"]["color"] for trace in drawn] == [LIGHT["a0"], LIGHT["a1"]]
-    assert [colour_name(colour) for colour in colours.values()] == ["a0", "a1"] * 3
-    assert [dash(colour) for colour in colours.values()][2:] == ["solid"] * 2 + ["9px,4px"] * 2
+    assert [colour_name(colour) for colour in colours.values()] == ["a0", "a1"] * 33
+    dashes = [dash(colour) for colour in colours.values()][2:]
+    assert dashes[:4] == ["solid"] * 2 + ["9px,4px"] * 2
+    assert dashes[::2] == dashes[1::2]
+    assert len(set(dashes)) == 32
 
 
 def test_lists_that_figures_share_are_written_once() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from calling import lab_error
 
+from gspo_lab.running.plan.preflight import lint_findings
 from gspo_lab.study import load_study
 from gspo_lab.training.engines.check import check_engine
 
@@ -27,11 +28,16 @@ def test_the_quickstart_is_accepted_by_every_engine_with_the_papers_aggregation(
         check_engine(arm.name, arm.settings)
 
 
-def test_areal_names_the_setting_under_which_it_takes_the_quickstart() -> None:
+def test_areal_names_the_options_under_which_it_takes_the_quickstart() -> None:
     path = DOCS.parent / "studies/quickstart.toml"
     (arm, *_) = load_study(path, overrides=["engine=areal"]).arms.values()
-    with lab_error("set aggregation = 'token-mean' in every arm"):
+    with lab_error("to compare what it can do: --set") as refused:
         check_engine(arm.name, arm.settings)
+    words = shlex.split(str(refused.value).partition("can do: ")[2])
+    study = load_study(path, overrides=["engine=areal", *words[1::2]])
+    for arm in study.arms.values():
+        check_engine(arm.name, arm.settings)
+    assert not any(finding.level == "error" for finding in lint_findings(study))
 
 
 def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None:

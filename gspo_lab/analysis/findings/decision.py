@@ -269,7 +269,7 @@ UNPAIRED = "unpaired-seeds"
 
 
 def _unlike_rewards(source: Source) -> Reason | None:
-    """Why imported scores cannot decide: they are training rewards, which the arms sum from
+    """Why imported scores cannot decide: they are training rewards, which the arms may sum from
     different functions.
     """
     logged = imported_metrics(source)

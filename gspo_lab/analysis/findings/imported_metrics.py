@@ -68,7 +68,7 @@ class ImportedMetrics:
     """Quantities that two arms define differently, so that nothing subtracts them."""
     warnings: tuple[str, ...]
     rewards_differ: bool = False
-    """Whether two arms' training rewards are sums of different functions."""
+    """Whether two arms' training rewards may be sums of different functions."""
 
     def scored_rewards(self, bench: str | None = None) -> list[str]:
         """The training rewards that were imported as scores, of `bench` alone if it is given."""
@@ -135,17 +135,17 @@ def _different_definitions(names: Mapping[str, tuple[LoggedName, ...]]) -> Itera
 
 
 def _reward_sums(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
-    """A sentence where two arms' logs name different reward functions; nothing where one names
-    none.
+    """A sentence where the logs of two arms do not name the same reward functions. Functions that
+    no name tells are unknown, not equal.
     """
-    functions = {
-        arm: sorted({match[1] for name in logged if (match := REWARD_FUNCTION.match(name.name))})
-        for arm, logged in names.items()
-    }
-    named = {arm: ", ".join(sums) for arm, sums in functions.items() if sums}
-    if len(set(named.values())) > 1:
-        sums = "; ".join(f"{arm} sums {text}" for arm, text in named.items())
-        yield f"{REWARD}: not compared. The rewards are of different functions: {sums}."
+    sums = {}
+    for arm, logged in names.items():
+        functions = {match[1] for name in logged if (match := REWARD_FUNCTION.match(name.name))}
+        if functions or any(name.rewards for name in logged):
+            sums[arm] = ", ".join(sorted(functions)) or "functions that its log does not name"
+    if len(set(sums.values())) > 1:
+        listed = "; ".join(f"{arm} sums {text}" for arm, text in sums.items())
+        yield f"{REWARD}: not compared. The logs do not name the same functions: {listed}."
 
 
 def _warnings(source: Source, metrics: ImportedMetrics) -> Iterator[str]:

@@ -12,7 +12,7 @@ intervals over seeds and problems.
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -45,12 +45,15 @@ MOST_COLUMNS = 5_000
 UNNAMED = ("_", "Unnamed: ")
 """Beginnings of columns that are no metrics: W&B's own, and the index that pandas writes."""
 DELIMITERS = (",", ";", "\t", "|")
-DECIMAL_COMMA = re.compile(r"\s*-?[\d.]+,\d+(?:[eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\.(?=\d{3}(?!\d))")
-POINT = re.compile(r"\s*-?(?:0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?:[eE][+-]?\d+)?\s*")
-"""A number whose point cannot part thousands."""
-GROUPED = re.compile(r"\s*-?[1-9]\d{0,2},\d{3}\s*")
-"""A number whose comma may part thousands."""
+NUMBER = re.compile(
+    r"\s*(?:(?P<unsure>-?[1-9]\d{0,2}[.,]\d{3})"
+    r"|(?P<comma>-?[\d.]+,\d+(?:[eE][+-]?\d+)?|-?[1-9]\d{0,2}(?:\.\d{3}){2,})"
+    r"|(?P<point>-?\d*\.\d+(?:[eE][+-]?\d+)?))\s*"
+)
+"""A number by its mark: one that may part thousands or be decimal, a decimal comma (or points that
+part thousands), a decimal point.
+"""
 
 Entry = tuple[str, JsonMapping]
 """The position of an entry as text, and the entry."""
@@ -79,6 +82,11 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
         return Log(ITEMS, (), files, answers=_answers(path, run, spec))
     suffix = path.suffix.lstrip(".").replace("jsonl", "json")
     log = Log(suffix or "a table", (), files)
+    if suffix.lower() in ("csv", "tsv") and (marks := _marks(path)).keys() == {"unsure"}:
+        log.notes.append(
+            f"{marks['unsure']} is read as a decimal, not as thousands: no number of the table"
+            " tells which; write one with another number of decimals"
+        )
     log.rows = _rows(path, run, spec, log)
     return log
 
@@ -99,7 +107,7 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
     long = METRIC in head[1] and VALUE in head[1]
     step_names = spec.step_names()
-    keys = {*spec.names_of("arm"), *spec.names_of("seed"), *spec.names_of("run")}
+    keys = {*spec.names_of("arm"), *spec.names_of("seed"), *spec.names_of("run"), *step_names, ""}
     rows_without_step = 0
     for where, entry in chain([head], run_entries):
         name, value = step_of(entry, step_names, log)
@@ -107,8 +115,8 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
             log.rows_by_calls += 1
             continue
         if not name:
-            rows_without_step += 1
-            _check_step(entry, spec, where, rows_without_step if not long else 1)
+            rows_without_step += not long
+            _check_step(entry, spec, where, rows_without_step)
         log.planned = planned_steps(value) or log.planned
         step = parse_int(value, where) if name else 1
         if long:
@@ -116,17 +124,8 @@ def _rows(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
                 raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
             yield step, {str(entry[METRIC]): entry[VALUE]}
         else:
-            yield (
-                step,
-                {
-                    key: entry[key]
-                    for key in entry
-                    if key
-                    and key not in keys
-                    and key not in step_names
-                    and not key.startswith(UNNAMED)
-                },
-            )
+            names = [key for key in entry if key not in keys and not key.startswith(UNNAMED)]
+            yield step, {name: entry[name] for name in names}
 
 
 def _check_step(entry: JsonMapping, spec: RunSpec, where: str, count: int) -> None:
@@ -239,13 +238,54 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 
 def _csv(path: Path) -> Iterator[Entry]:
+    marks = _marks(path)
+    for where, entry in _fields(path):
+        yield where, {name: _with_point(value, marks) for name, value in entry.items()}
+
+
+def _marks(path: Path) -> dict[str, str]:
+    """By kind of mark the first number of the whole table with it.
+
+    A table whose fields are parted by commas has decimal points.
+    """
+    with path.open(encoding="utf-8-sig") as file:
+        head = file.readline(LONGEST)
+    if _delimiter(head) == ",":
+        return {"point": ""}
+    marks: dict[str, str] = {}
+    for _, entry in _fields(path):
+        for name, value in entry.items():
+            if match := NUMBER.fullmatch(value or ""):
+                marks.setdefault(str(match.lastgroup), f"{name}: {value}")
+    return marks
+
+
+def _with_point(text: str | None, marks: Mapping[str, str]) -> str | None:
+    """A number with a decimal point. Beside decimal points "1,234" stays as it is."""
+    if not text or not ("," in text or "comma" in marks):
+        return text
+    match = NUMBER.fullmatch(text)
+    kind = match.lastgroup if match else "point"
+    if kind == "point" or (kind == "unsure" and "point" in marks):
+        return text
+    return THOUSANDS.sub("", text).replace(",", ".")
+
+
+def _delimiter(head: str) -> str:
+    """What parts the fields of a line."""
+    return max(DELIMITERS, key=head.count)
+
+
+def _fields(path: Path) -> Iterator[Entry]:
+    """The rows of a table as they are written."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = _lines(file, path)
         header = next(lines, "")
         if header.startswith("sep="):  # Excel's own line
             header = next(lines, "")
-        delimiter = max(DELIMITERS, key=header.count)
-        reader = csv.DictReader(chain([header], lines), delimiter=delimiter, skipinitialspace=True)
+        reader = csv.DictReader(
+            chain([header], lines), delimiter=_delimiter(header), skipinitialspace=True
+        )
         try:
             names = [name.strip() for name in reader.fieldnames or ()]
             reader.fieldnames = names
@@ -260,28 +300,9 @@ def _csv(path: Path) -> Iterator[Entry]:
                 where = f"{path}, line {reader.line_num}"
                 if None in entry:
                     raise LabError(f"{where}: it has more fields than the header")
-                yield where, entry if delimiter == "," else _with_points(entry)
+                yield where, entry
         except csv.Error as error:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
-
-
-def _with_points(entry: JsonMapping) -> JsonObject:
-    """The entry with decimal points in place of commas; beside these a point parts thousands.
-
-    Beside a decimal point no point parts thousands, and "1,234" stays as it is.
-    """
-    numbers = {
-        name: THOUSANDS.sub("", value).replace(",", ".")
-        for name, value in entry.items()
-        if DECIMAL_COMMA.fullmatch(value or "")
-    }
-    if not numbers:
-        return dict(entry)
-    if any(POINT.fullmatch(value or "") for value in entry.values()):
-        decimal = [name for name in numbers if not GROUPED.fullmatch(entry[name])]
-        return dict(entry) | {name: entry[name].replace(",", ".") for name in decimal}
-    whole = {name: THOUSANDS.sub("", value or "") for name, value in entry.items()}
-    return whole | numbers
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:

@@ -71,8 +71,9 @@ class ArmNumbers:
 
     @property
     def scores(self) -> str:
-        """The levels as text."""
-        return ", ".join(map(format_number, self.levels)) or NOT_MEASURED
+        """The three levels as text, each in its place."""
+        levels = (self.start, self.best, self.final)
+        return ", ".join(map(format_number, levels)) if self.levels else NOT_MEASURED
 
     @property
     def course(self) -> str:

@@ -47,7 +47,7 @@ REWARD = (
     " routing replay from equal compute; it gives no end figures."
 )
 OTHER_FUNCTIONS = (
-    "The arms' rewards are sums of different functions: their levels are not compared."
+    "The logs do not name the same reward functions: levels of rewards are not compared."
 )
 CLIPPED = (Reference(0.15, "paper, GSPO: 15 %"), Reference(0.0013, "paper, GRPO: 0.13 %"))
 """Of all response tokens: the values of claim C04."""
@@ -123,7 +123,7 @@ def _focused(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
 
 
 def _rewards_differ(study: Source) -> bool:
-    """Whether the arms' logs sum different reward functions."""
+    """Whether the arms' logs may sum different reward functions."""
     logged = imported_metrics(study)
     return logged is not None and logged.rewards_differ
 

@@ -42,7 +42,7 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import NOT_RECORDED, percent
-from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT
+from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT, STYLE
 from gspo_lab.report.series import DOTS, curve, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.report.views.view import View, by_id
 from gspo_lab.study import Arm, Declaration
@@ -319,22 +319,7 @@ def _cost(study: Source) -> dict[str, JsonObject]:
     return rows
 
 
-LOG = {"log": True}
-ENVELOPE = {"log": True, "envelope": True}
-WHOLE = {"from_zero": True}
-SHARE = {"from_zero": True, "share": True}
-DIAGNOSTICS: tuple[tuple[str, str, str, JsonObject], ...] = (
-    ("stale_k3", "Drift from the old policy, k3", "nats per token", LOG),
-    ("mismatch_k3", "Trainer–sampler mismatch, k3", "nats per token", LOG),
-    ("grad_norm", "Gradient norm", "L2 norm before clipping", ENVELOPE),
-    ("ratio_max_negative", "Largest token ratio where A < 0", "ratio", ENVELOPE),
-    ("log_ratio_std_tokens", "Spread of the token log-ratio", "nats", WHOLE),
-    ("log_ratio_std_responses", "Spread of the sequence log-ratio", "nats", WHOLE),
-    ("entropy", "Entropy", "nats per token", WHOLE),
-    ("response_tokens_mean", "Response length", "tokens", {}),
-    ("truncated_responses", "Responses cut at the limit", "share of responses", SHARE),
-    ("zero_variance_groups", "Groups without a signal", "share of groups", SHARE),
-)
+DIAGNOSTICS = STYLE["diagnostics"]
 """Metric, title, unit and look of each chart; its id is `m-` and the metric's name."""
 
 BINS = 8

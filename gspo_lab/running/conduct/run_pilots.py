@@ -30,8 +30,9 @@ from gspo_lab.running.conduct.study_lock import archive
 from gspo_lab.running.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.running.launch.local import LocalPool
 from gspo_lab.running.plan.memory_fit import require_memory
+from gspo_lab.running.plan.plan import plan_of
 from gspo_lab.running.plan.preflight import preflight
-from gspo_lab.running.plan.preparation import pilot, settings_digest
+from gspo_lab.running.plan.preparation import FIRST_SEED, PILOT_STEPS, pilot, settings_digest
 from gspo_lab.running.progress import ProgressView
 from gspo_lab.study import Arm, Run, Settings, Study
 from gspo_lab.study.declaration import Band
@@ -199,6 +200,14 @@ def advise(
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
+    tries = study.derive(
+        Kind.ADVICE,
+        arms.values(),
+        [FIRST_SEED + study.seeds[0]],
+        {"steps": 2 * PILOT_STEPS, "bench": []},  # two pilots of each rule
+    )
+    cost = f"advise {plan_of(tries, runs, slots).headline}; longer where no range holds at once"
+    console.print(cost, markup=False, highlight=False)
     refusal = f"another gspo-lab plan --advise is at work in {home}"
     with (
         exclusive_lock(home / CONDUCTOR_LOCK, refusal),

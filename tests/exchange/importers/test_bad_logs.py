@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import bring, brought, csv_of, events, json_lines, offline_run, project, refused
+from case_tables import cases
+from logs import bring, brought, csv_of, events, offline_run, project, refused
 
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -40,8 +41,13 @@ NO_NUMBER = "it has no number to import"
 WANDB = "run-a.wandb"
 EVENTS = "events.out.tfevents.1"
 STATE = "trainer_state.json"
+TEXTS = cases(__file__, "logs")
 LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     # source and what it is: who writes it, the file's name and content, what is said
+    **{
+        name: (written, file, text.encode(), said)
+        for name, file, text, said in cases(__file__, "logs")
+    },
     "trackio: no database": (
         written,
         "a.db",
@@ -73,123 +79,21 @@ LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
         [("gspo/s0", step, '{"r": 1}') for step in BACK],
         TWO_RUNS,
     ),
-    "wandb: another's": (
-        written,
-        WANDB,
-        b"SQLite format 3\0" * 9,
-        "not a file of an offline wandb run",
-    ),
-    "wandb: empty": (written, WANDB, b"", "the file is empty"),
     "wandb: begun": (offline_run, WANDB, [], NO_NUMBER),
     "wandb: texts": (offline_run, WANDB, [{"_step": 1, "r": "high"}], NO_NUMBER),
     "wandb: no step": (offline_run, WANDB, [{"r": 0.5}], "a row of its history has no step"),
     "wandb: two runs": (offline_run, WANDB, [{"_step": step, "r": 0.5} for step in BACK], TWO_RUNS),
     "wandb: nothing there": (None, "", None, "it holds 0 files run-*.wandb"),
-    "page: another's": (written, "a.csv", b"time,r\n1,0.5\n2,0.5\n", "line 3: it has no step"),
-    "page: no row": (written, "a.csv", b"Step,gspo/s0 - r\n", "it holds no row of a run"),
-    "page: texts": (written, "a.csv", b"Step,gspo/s0 - r\n1,high\n2\n", NO_NUMBER),
-    "page: too much": (
-        written,
-        "a.csv",
-        b"Step,gspo/s0 - r\n1,0.5,7\n",
-        "line 2: it has more fields than the header",
-    ),
-    "page: two runs": (
-        written,
-        "a.csv",
-        b"Step,gspo/s0 - r\n1,1\n2,1\n3,1\n1,1\n",
-        "begins again at step 1, after step 3: two runs in one log",
-    ),
-    "verl: empty": (written, "a.jsonl", b"", "the file is empty"),
-    "verl: another's JSON": (
-        json_lines,
-        "a.jsonl",
-        [{"step": 1, "r": 0.5}],
-        "not a line of verl's file logger",
-    ),
-    "verl: another's text": (written, "a.log", b"Training begins\n", "no line is of verl's form"),
-    "verl: texts": (json_lines, "a.jsonl", [{"step": 1, "data": {"r": "high"}}], NO_NUMBER),
-    "verl: two runs": (
-        json_lines,
-        "a.jsonl",
-        [{"step": step, "data": {"r": 1}} for step in BACK],
-        "begins again at step 1, after step 3: two runs in one log",
-    ),
     "tensorboard: nothing there": (None, "", None, "no event file (*tfevents*) in it"),
-    "tensorboard: empty": (written, EVENTS, b"", NO_NUMBER),
     "tensorboard: begun": (folder_of, "tb", [], NO_NUMBER),
-    "tensorboard: another's": (
-        written,
-        EVENTS,
-        b'{"step": 1, "r": 0.5}\n',
-        "no event file of TensorBoard",
-    ),
     "tensorboard: two runs": (folder_of, "tb", [(step, {"r": 0.5}) for step in BACK], TWO_RUNS),
-    "jsonl: two runs": (
-        json_lines,
-        "a.jsonl",
-        [{"step": step, "metric": "r", "value": 1} for step in BACK],
-        TWO_RUNS,
-    ),
     "csv: one line of 17 MB": (
         written,
         "a.csv",
         b"step,r\n" + b"1," * (17 << 19),
         "16 million characters and more",
     ),
-    "csv: empty": (written, "a.csv", b"", "the file is empty"),
-    "csv: no row": (written, "a.csv", b"step,reward\n", "it holds no row"),
-    "csv: texts": (written, "a.csv", b"step,reward\n1,high\n2,low\n", NO_NUMBER),
-    "csv: two runs": (
-        written,
-        "a.csv",
-        b"step,reward\n2,0\n3,0\n2,0\n",
-        "reward begins again at step 2, after step 3",
-    ),
-    "csv: half steps": (
-        written,
-        "a.csv",
-        b"step,reward\n1.5,0\n",
-        "its step is '1.5', not a whole number",
-    ),
-    "csv: a name twice": (
-        written,
-        "a.csv",
-        b"step,r,r\n1,0,0\n",
-        "two of its columns have one name",
-    ),
-    "csv: too much": (
-        written,
-        "a.csv",
-        b"step,r\n1,0,0\n",
-        "line 2: it has more fields than the header",
-    ),
     "csv: no UTF-8": (written, "a.csv", b"step,r\n1,\xe9\n", "not UTF-8 text"),
-    "jsonl: a list": (written, "a.jsonl", b"[1, 2]\n", "line 1: list, no JSON object"),
-    "jsonl: pretty": (written, "a.jsonl", b'{\n "step": 1\n}\n', "line 1: no JSON object"),
-    "jsonl: no step": (
-        json_lines,
-        "a.jsonl",
-        [{"step": 1, "r": 1}, {"r": 1, "step": None}],
-        "line 2: it has no step",
-    ),
-    "trl: empty": (written, STATE, b"", "the file is empty"),
-    "trl: no JSON": (written, STATE, b"{", "not JSON"),
-    "trl: another's": (written, STATE, b'{"metrics": []}', "it has no 'log_history'"),
-    "trl: no step": (written, STATE, b'{"log_history": [{"loss": 1}]}', "its step is None"),
-    "trl: begun": (written, STATE, b'{"log_history": []}', NO_NUMBER),
-    "trl: two runs": (
-        written,
-        STATE,
-        b'{"log_history": [{"step": 2, "loss": 1}, {"step": 1, "loss": 1}]}',
-        "loss begins again at step 1, after step 2",
-    ),
-    "csv: a mean of counts": (
-        written,
-        "a.csv",
-        b"step,r\n1,2\n2,2.5\n",
-        "clipped_tokens is 2.5 at step 2, but this column is a count",
-    ),
 }
 OPTIONS = {"csv: a mean of counts": (*GSPO, "--map", "clipped_tokens=r")}
 

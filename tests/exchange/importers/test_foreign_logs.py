@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import brought, csv_of, events, json_lines, opened, refused
+from logs import brought, csv_of, events, json_lines, refused
 
-from gspo_lab.analysis.findings.imported_metrics import imported_metrics
-from gspo_lab.analysis.findings.paired_comparisons import compared
-from gspo_lab.analysis.readings import Source
 from gspo_lab.exchange.importers.config import LARGEST
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -271,27 +268,6 @@ def test_a_deviation_that_depends_on_the_version_is_no_column(tmp_path: Path) ->
     assert records(tmp_path, "update", "engine_metrics") == [(0, {"reward_std": 0.25})]
 
 
-def test_rewards_of_different_functions_are_not_subtracted(tmp_path: Path) -> None:
-    """Their sums differ by what one arm's log has and the other has not; the page says so."""
-    for arm, functions in (("grpo", ("acc",)), ("gspo", ("acc", "language"))):
-        for seed in range(3):
-            rewards = {f"rewards/{name}/mean": 0.5 for name in functions}
-            history = [{"step": s, "reward": len(functions) + s, **rewards} for s in (1, 2, 3)]
-            folder = tmp_path / f"{arm}-{seed}"
-            folder.mkdir()
-            (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-    brought(tmp_path, "trl", str(tmp_path / "{arm}-{seed}"), "--study", "x")
-    with opened(tmp_path) as evidence:
-        source = Source(evidence, "x")
-        assert compared(source) == []
-        metrics = imported_metrics(source)
-    assert metrics is not None
-    assert metrics.apart == (
-        "training reward: not compared. The rewards are of different functions: grpo sums acc; gspo"
-        " sums acc, language.",
-    )
-
-
 RUNS = ("--run-pattern", "{arm}-s{seed}")
 
 
@@ -400,11 +376,35 @@ def test_a_table_that_cannot_be_read_says_what_helps(
         "\ufeffarm, seed, step, score / a , 0, 1, .25 / a, 0, 1000, .5",
         "arm\tseed\tstep\tscore\ttokens / a\t0\t1\t0.250\t12,5 / a\t0\t1000\t0.500\t1,234",
         "score,step,seed,arm / .25,1,s0,a / .5,1000,seed 0,a",
+        "arm;seed;step;score / a;0;1;0,25 / a;0;1.000;1,000 / a;0;1.000;0,5",
     ],
 )
 def test_tables_as_programs_for_them_write_them(tmp_path: Path, table: str) -> None:
     brought(tmp_path, "csv", csv_of(tmp_path / "log.csv", *table.split(" / ")), "--study", "x")
     assert records(tmp_path, "score", "score") == [(1, 0.25), (1000, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told", "scores"),
+    [
+        (("1;1.234", "2;2"), "score: 1.234 is read as a decimal", [1.234, 2]),
+        (("1;1,234", "2;2"), "score: 1,234 is read as a decimal", [1.234, 2]),
+        (("1;1", "1.000;2"), "step: 1.000 is read as a decimal", [2]),
+        (("1;1.234", "2;2,5"), "", [1234, 2.5]),
+        (("1;2,5", "2;1.234"), "", [2.5, 1234]),
+        (("1;1.234", "2;2.5"), "", [1.234, 2.5]),
+        (("1;1.234.567,5", "2;0.27"), "", [1234567.5, 0.27]),
+        (("1;1.234.567", "2;1.234"), "", [1234567, 1234]),
+    ],
+)
+def test_a_point_means_the_same_in_a_whole_table_and_an_unsure_one_is_told(
+    tmp_path: Path, rows: tuple[str, ...], told: str, scores: list[float]
+) -> None:
+    log = csv_of(tmp_path / "log.csv", "step;score", *rows)
+    said = brought(tmp_path, "csv", log, *ONE, "--set", "verdict.margin=1")
+    assert told in said.out
+    assert ("thousands" in said.out) == (told != "")
+    assert [score for _, score in records(tmp_path, "score", "score")] == scores
 
 
 def test_arguments_that_cannot_be_read_are_told_and_bounded(tmp_path: Path) -> None:

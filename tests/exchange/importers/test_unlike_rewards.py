@@ -29,11 +29,11 @@ path = "{arm}-s{seed}"
 """
 
 
-def page_of(folder: Path, other: str, score: str = "") -> Report:
-    """The report of a study of six logs, whose second arm sums the reward function `other` too."""
+def page_of(folder: Path, functions: dict[str, str], score: str = "") -> Report:
+    """The report of a study of six logs. `functions`: by arm the reward functions that it names."""
     for seed in range(3):
-        for arm, names in (("plain", ["correct"]), ("lang", ["correct", other])):
-            logged = {f"rewards/{name}/mean": 0.3 + seed / 100 for name in names}
+        for arm, names in functions.items():
+            logged = {f"rewards/{name}/mean": 0.3 + seed / 100 for name in names.split()}
             rows = trl_rows(range(1, 11), 0.5 * (arm == "lang") + seed / 100, **logged)
             trainer_state(folder / f"{arm}-s{seed}" / "trainer_state.json", rows)
     (folder / "x.toml").write_text(STUDY + score)
@@ -42,17 +42,30 @@ def page_of(folder: Path, other: str, score: str = "") -> Report:
     return rendered(folder / "runs" / "lab.db", "x")
 
 
-@pytest.mark.parametrize(("other", "differ"), [("language", True), ("correct", False)])
-def test_no_figure_and_no_claim_subtracts_sums_of_different_functions(
-    tmp_path: Path, other: str, differ: bool
+@pytest.mark.parametrize(
+    ("plain", "lang", "sums"),
+    [
+        ("acc", "acc lang", "plain sums acc; lang sums acc, lang"),
+        ("", "acc", "plain sums functions that its log does not name; lang sums acc"),
+        ("acc lang", "", "plain sums acc, lang; lang sums functions that its log does not name"),
+        ("acc lang", "lang acc", ""),
+        ("", "", ""),
+    ],
+)
+def test_rewards_are_subtracted_where_their_logs_name_the_same_functions(
+    tmp_path: Path, plain: str, lang: str, sums: str
 ) -> None:
-    page = page_of(tmp_path, other)
+    page = page_of(tmp_path, {"plain": plain, "lang": lang})
+    differ = sums != ""
     assert ("m-reward-difference" in page.html) is not differ
     assert ("mean training reward:" in page.html) is not differ
-    assert ("sums of different functions: their levels are not compared" in page.html) is differ
-    assert ("rewards are sums of different functions" in page.json) is differ
+    assert ("same reward functions: levels of rewards are not compared" in page.html) is differ
+    assert ("logs do not name the same reward functions" in page.json) is differ
+    told = "training reward: not compared. The logs do not name the same functions:"
+    assert (f"{told} {sums}." in page.json) is differ
 
 
 def test_no_verdict_rests_on_them_either(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "language", 'score = { r = "reward" }\n')
+    functions = {"plain": "acc", "lang": "acc language"}
+    page = page_of(tmp_path, functions, 'score = { r = "reward" }\n')
     assert "o verdict: the score is a training reward" in page.json

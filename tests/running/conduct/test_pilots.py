@@ -9,8 +9,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from rich.console import Console
 
 from gspo_lab.running.conduct.run_pilots import advise, arm_of, within_factor
 from gspo_lab.study import load_study
+from gspo_lab.study.new_study import write_study
 
 BOUND = 0.043
 LOW = 1 - math.exp(-BOUND)
@@ -123,6 +122,7 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     assert pilots == {"grpo-0", "grpo-1", "gspo-0", "gspo-1"}
     console = Console(file=(output := io.StringIO()), width=200)
     assert advise(bench.study(), bench.runs, console=console, live=False) == result
+    assert output.getvalue().startswith("advise count/_advice: 2 arms x 1 seed: 2 runs; about")
     assert "started" not in output.getvalue(), "finished pilots are not run again"
 
 
@@ -164,40 +164,23 @@ warm_start = {steps=150, batch_size=16, learning_rate=4e-3}
 [arm.gspo]
 objective = "gspo"
 """
-LETTERS = SUMS.replace(
-    '{name="addition", digits=1, hasty=0.5}', '{name="first.py:grade", problems="pairs.jsonl"}'
-)
-FIRST = "def grade(problem, answer):\n    return answer.strip() == problem.reference\n"
-
-
-def pairs() -> Iterator[str]:
-    """`ab=`, where `a` is right; demonstrations show `b` every other time, so that a coin is
-    learnt.
-    """
-    for number, (initial, last) in enumerate(permutations("abcdefghijklmnopqrstuvwxyz", 2)):
-        output = last if number % 2 else initial
-        yield json.dumps(
-            {"prompt": f"{initial}{last}=", "reference": initial, "demonstration": f"{output}\n"}
-        )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["quickstart", "sums", "letters"])
+@pytest.mark.parametrize("task", ["quickstart", "sums", "init"])
 def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) -> None:
     """Three tasks: sums of two digits from the quickstart's start and at its learning rate, of one,
-    and one's own.
+    and the study of one's own that `init` writes.
     """
-    quickstart = Path(__file__).parents[3] / "studies" / "quickstart.toml"
-    toml = {"quickstart": quickstart.read_text(), "sums": SUMS, "letters": LETTERS}[task]
-    (tmp_path / "first.py").write_text(FIRST)
-    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs()))
-    (tmp_path / "mine.toml").write_text(toml)
+    study, quickstart, *_ = write_study(tmp_path / "mine", "tiny-qwen3", "own")
+    texts = {"quickstart": quickstart.read_text(), "sums": SUMS, "init": study.read_text()}
+    study.write_text(texts[task])
     line = [
         sys.executable,
         "-m",
         "gspo_lab.cli",
         "plan",
-        str(tmp_path / "mine.toml"),
+        str(study),
         "--advise",
         "--json",
     ]

@@ -65,10 +65,7 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (
-            ["arm.gspo.aggregation=seq-mean-token-mean"],
-            "it has no aggregation = 'seq-mean-token-mean', the paper's",
-        ),
+        (["arm.gspo.aggregation=seq-mean-token-mean"], "--set objective.aggregation=token-mean"),
         (
             [*TOKEN_MEAN, "arm.gspo.importance_sampling_level=sequence-token"],
             "it has token, sequence",
@@ -76,8 +73,8 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
         ([*TOKEN_MEAN, "arm.gspo.advantage=gae"], "is not given its critic by the lab"),
         ([*TOKEN_MEAN, "arm.gspo.advantage=leave-one-out"], "has no advantage = 'leave-one-out'"),
         ([*TOKEN_MEAN, "update.epochs=2"], "would ignore update.epochs = 2"),
-        ([*TOKEN_MEAN, "update.warmup_updates=8"], "set update.warmup_updates = 0"),
-        ([*TOKEN_MEAN, "rollout.coupled=true"], "set rollout.coupled = false"),
+        ([*TOKEN_MEAN, "update.warmup_updates=8"], "--set update.warmup_updates=0"),
+        ([*TOKEN_MEAN, "rollout.coupled=true"], "--set rollout.coupled=false"),
         (
             [*TOKEN_MEAN, "engine.options={scheduler='slrum'}"],
             r"'slrum' \(did you mean 'slurm'\?\): local, ray, slurm",

@@ -37,7 +37,13 @@ PARTS = ("rollout", "recompute_logp", "compute_advantage", "train_step", "update
 SCHEDULERS = ("local", "ray", "slurm")
 
 LEVELS = ("token", "sequence")
-AGGREGATION = "token-mean"
+OTHERWISE = (
+    "means every token alike, long responses more, draws by random numbers of its own, and raises"
+    " the learning rate by shares of the training; to compare what it can do: --set"
+    " objective.aggregation=token-mean --set rollout.coupled=false --set update.warmup_updates=0"
+    " --set \"waive={aggregation-label='AReaL has no other'}\""
+)
+"""What it does otherwise than a study usually asks, and the options that ask for it."""
 ADVANTAGES = {"group-mean-std": "group", "group-mean": None}
 """The lab's advantages as AReaL's `reward_norm.std_level`."""
 
@@ -99,12 +105,9 @@ class ArealEngine(ExternalEngine):
         check_count("processes", self.processes)
         objective = settings.objective
         level = settings.objective.importance_sampling_level
-        if objective.aggregation != AGGREGATION:
-            yield (
-                "means every token alike, long responses more: it has no aggregation ="
-                f" '{objective.aggregation}', the paper's; set aggregation = '{AGGREGATION}' in"
-                " every arm to compare what it can do"
-            )
+        warms_up = settings.update.warmup_updates > 1
+        if objective.aggregation != "token-mean" or settings.rollout.coupled or warms_up:
+            yield OTHERWISE
         if level not in LEVELS:
             yield f"has no importance_sampling_level = '{level}'; it has {', '.join(LEVELS)}"
         if objective.advantage == "gae":
@@ -114,16 +117,6 @@ class ArealEngine(ExternalEngine):
             )
         elif objective.advantage not in ADVANTAGES:
             yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ADVANTAGES)}"
-        if settings.rollout.coupled:
-            yield (
-                "draws by random numbers of its own, which arms do not share: set rollout.coupled ="
-                " false"
-            )
-        if settings.update.warmup_updates > 1:
-            yield (
-                "raises the learning rate by shares of the whole training: set"
-                " update.warmup_updates = 0"
-            )
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts and configuration as AReaL reads them."""
