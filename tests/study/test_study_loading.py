@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from calling import lab_error
+from case_tables import cases
 from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.common.errors import LabError
@@ -229,25 +230,7 @@ def test_what_is_of_the_wrong_kind_is_told(tmp_path: Path, text: str, line: str)
 
 @pytest.mark.parametrize(
     ("key", "most", "too_much"),
-    [
-        ("steps", "1_000_000", "1_000_001"),
-        ("rollout.max_tokens", "1_000_000_000", "1_000_000_001"),
-        ("rollout.group_size", "1_000_000", "1_000_001"),
-        ("rollout.temperature", "1e-3", "1e-300"),
-        ("bench.sums.temperature", "1e-3", "9e-4"),
-        ("bench.sums.temperature", "0.0", "-0.1"),
-        ("update.learning_rate", "100.0", "101.0"),
-        ("update.weight_decay", "100.0", "1e300"),
-        ("update.max_grad_norm", "1e30", "1e300"),
-        ("update.lora_rank", "1_000_000_000", "1_000_000_001"),
-        ("objective.clip_high", "1e9", "1e300"),
-        ("objective.dual_clip", "1e9", "1e300"),
-        ("objective.kl_coef", "1e9", "1e300"),
-        ("objective.mismatch_high", "1e9", "1e300"),
-        ("verdict.margin", "1.0", "1.01"),
-        ("verdict.alpha", "0.5", "0.51"),
-        ("verdict.alpha", "1e-6", "1e-300"),
-    ],
+    cases(__file__, "bounds"),
 )
 def test_numbers_have_bounds_on_both_sides(
     tmp_path: Path, key: str, most: str, too_much: str

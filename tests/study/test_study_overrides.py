@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from calling import lab_error
+from case_tables import cases
 from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.common.keys import table_of
@@ -170,22 +171,7 @@ def test_one_arm_alone_is_reached_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("override", "line"),
-    [
-        ("steps", "write it as --set table.key=value"),
-        ("=3", "write it as --set table.key=value"),
-        ("update..epochs=2", "write it as --set table.key=value"),
-        (
-            "arm.gpso.clip_low=0.1",
-            "no arm 'gpso' (did you mean 'gspo'?); this study has grpo, gspo",
-        ),
-        ("bench.smus.problems=3", "no 'smus' (did you mean 'sums'?) there; it has sums"),
-        ("bench.problems=3", "'bench' is a list of tables; write bench.NAME.key=value"),
-        ("steps.more=3", "'steps' is no table in this study"),
-        ("update.epoch=2", "update.epoch: unknown key (did you mean 'epochs'?)"),
-        ("update.epochs=many", "update.epochs: "),
-        ("objective.clip_lo=2", "objective.clip_lo: unknown key (did you mean 'clip_low'?)"),
-        ("objective=gspo", "objective: must be a table"),
-    ],
+    cases(__file__, "refused"),
 )
 def test_an_override_that_cannot_be_is_told(tmp_path: Path, override: str, line: str) -> None:
     found = mistakes(tmp_path, overrides=[override])

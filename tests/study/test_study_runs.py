@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from study_files import ARMS, SHARED, load, mistakes
@@ -90,19 +91,7 @@ def test_flat_loses_nothing(data: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     ("warmup", "minibatches", "epochs", "first"),
-    [
-        # update n, counted from 0, has min(1, (n + 1) / warmup) of the learning rate
-        (0, 4, 1, 0),
-        (1, 4, 1, 0),  # update 0 has all of it already
-        (2, 4, 1, 1),  # update 0 has half
-        (4, 4, 1, 1),  # updates 0, 1, 2 have less; 3 is of the same step
-        (5, 4, 1, 1),  # update 4, the first of step 1, is the fifth
-        (6, 4, 1, 2),
-        (8, 4, 1, 2),
-        (9, 4, 2, 1),  # 8 updates a step: update 8 is the first of step 1
-        (10, 4, 2, 2),
-        (3, 1, 1, 2),  # one update a step: steps 0 and 1 have 1/3 and 2/3
-    ],
+    cases(__file__, "warmups"),
 )
 def test_the_first_step_with_the_full_learning_rate(
     warmup: int, minibatches: int, epochs: int, first: int

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from calling import lab_error
+from case_tables import cases
 from laboratory import rendered
 from logs import brought, csv_of, json_lines, offline_run, project, trainer_state, trl_rows
 
@@ -112,22 +113,7 @@ def test_no_secret_is_stored(tmp_path: Path, write: Callable[[Path], tuple[objec
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("max_tokens", 512),
-        ("pad_token", "<|endoftext|>"),
-        ("loss.token_level", True),
-        ("model", "Qwen/Qwen2.5-Math-1.5B-Instruct"),
-        ("data.prompt_key", "question"),
-        ("data.reward_fn_key", "data_source"),
-        ("rollout.max_token_len_per_gpu", 16384),
-        ("dataloader_pin_memory", True),
-        ("pass_k", 8),
-        ("mask_token_id", 5),
-        ("lr_scheduler_type", "constant_with_warmup"),
-        ("reward_weights", [0.5, 1.0]),
-        ("question", "Basic arithmetic"),
-        ("sort_key", "key=length"),
-    ],
+    cases(__file__, "stay"),
 )
 def test_settings_stay(name: str, value: Any) -> None:
     assert public_settings({name: value}) == ({name: value}, 0)
