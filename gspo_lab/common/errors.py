@@ -49,8 +49,21 @@ def require_package(package: str, extra: str, why: str, module: str | None = Non
 THE_MACHINES = {
     getattr(errno, name)
     for name in (
-        *("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EFBIG", "ENOTDIR", "EISDIR", "EEXIST"),
-        *("ENAMETOOLONG", "ELOOP", "EIO", "EMFILE", "ENFILE", "ESTALE"),
+        "EACCES",
+        "EPERM",
+        "EROFS",
+        "ENOSPC",
+        "EDQUOT",
+        "EFBIG",
+        "ENOTDIR",
+        "EISDIR",
+        "EEXIST",
+        "ENAMETOOLONG",
+        "ELOOP",
+        "EIO",
+        "EMFILE",
+        "ENFILE",
+        "ESTALE",
     )
 }
 """Errors of folders, disks and the system's limits."""

@@ -317,7 +317,7 @@ def _drawing(verdict: Verdict, reach: float, alpha: float) -> Drawing | None:
 def arm_numbers(study: Source) -> dict[str, ArmNumbers]:
     """The numbers of every arm, in the order of the arms."""
     seeds = decision(study).runs
-    planned = len(study.declaration.seeds)
+    planned = len(study.declaration.seeds) if study.declaration.recorded is None else 0
     levels = score_levels(study)
     failed = grader_errors(study)
     ended = {(run.arm, run.seed) for run in runs_of(study) if run.finished}

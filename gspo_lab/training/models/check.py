@@ -337,7 +337,8 @@ def _refuse_adapter(folder: Path) -> None:
     """
     adapter = folder / "adapter_config.json"
     if adapter.is_file():
-        base = read_json_object(adapter, "a PEFT configuration").get("base_model_name_or_path")
+        config = read_json_object(adapter, "a PEFT configuration")
+        base = config.get("base_model_name_or_path") or "BASE"
         raise LabError(
             f"{folder} is an adapter of '{base}', not a model: merge it first, with"
             f" PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained('{base}'),"
