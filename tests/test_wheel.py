@@ -49,4 +49,3 @@ def test_a_wheel_writes_a_study_imports_and_reports(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.splitlines()[-1].startswith(str(tmp_path / "installed"))
     assert (tmp_path / "reports/x.html").is_file()
-    assert (tmp_path / "mine/quickstart.toml").is_file()

@@ -12,10 +12,12 @@ The table has a row per arm and a cell per seed.
 import heapq
 import threading
 import time
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
@@ -52,19 +54,9 @@ runs.
 WARM_START_STEP = "step of a warm start"
 """The kind of work of a warm start."""
 
-LOOKS: Mapping[str, tuple[str, str]] = {
-    Phase.STARTING: ("o", "yellow"),
-    Phase.SAMPLING: ("s", "cyan"),
-    Phase.UPDATING: ("u", "blue"),
-    Phase.EVALUATING: ("e", "magenta"),
-    Phase.TRAINING: ("t", "cyan"),
-    State.RUNNING: ("r", "cyan"),
-    State.QUEUED: ("·", "dim"),
-    State.FINISHED: ("✓", "green"),
-    State.FAILED: ("✗", "bold red"),
-    State.STOPPED: ("-", "yellow"),
-    State.LOST: ("?", "bold yellow"),
-}
+LOOKS: Mapping[str, tuple[str, str]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
 """Phase or state -> its letter where many seeds share a line, and its colour."""
 NUMBERS = {
     "reward": ("reward", ".3f"),

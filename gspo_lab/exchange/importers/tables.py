@@ -239,7 +239,7 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 def _csv(path: Path) -> Iterator[Entry]:
     marks = _marks(path)
-    for where, entry in _fields(path):
+    for where, entry, _ in _fields(path):
         yield where, {name: _with_point(value, marks) for name, value in entry.items()}
 
 
@@ -248,12 +248,10 @@ def _marks(path: Path) -> dict[str, str]:
 
     A table whose fields are parted by commas has decimal points.
     """
-    with path.open(encoding="utf-8-sig") as file:
-        head = file.readline(LONGEST)
-    if _delimiter(head) == ",":
-        return {"point": ""}
     marks: dict[str, str] = {}
-    for _, entry in _fields(path):
+    for _, entry, delimiter in _fields(path):
+        if delimiter == ",":
+            return {"point": ""}
         for name, value in entry.items():
             if match := NUMBER.fullmatch(value or ""):
                 marks.setdefault(str(match.lastgroup), f"{name}: {value}")
@@ -265,27 +263,20 @@ def _with_point(text: str | None, marks: Mapping[str, str]) -> str | None:
     if not text or not ("," in text or "comma" in marks):
         return text
     match = NUMBER.fullmatch(text)
-    kind = match.lastgroup if match else "point"
-    if kind == "point" or (kind == "unsure" and "point" in marks):
+    if not match or match["point"] or (match["unsure"] and "point" in marks):
         return text
     return THOUSANDS.sub("", text).replace(",", ".")
 
 
-def _delimiter(head: str) -> str:
-    """What parts the fields of a line."""
-    return max(DELIMITERS, key=head.count)
-
-
-def _fields(path: Path) -> Iterator[Entry]:
-    """The rows of a table as they are written."""
+def _fields(path: Path) -> Iterator[tuple[str, JsonMapping, str]]:
+    """The rows of a table as they are written, with what parts their fields."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = _lines(file, path)
         header = next(lines, "")
         if header.startswith("sep="):  # Excel's own line
             header = next(lines, "")
-        reader = csv.DictReader(
-            chain([header], lines), delimiter=_delimiter(header), skipinitialspace=True
-        )
+        delimiter = max(DELIMITERS, key=header.count)
+        reader = csv.DictReader(chain([header], lines), delimiter=delimiter, skipinitialspace=True)
         try:
             names = [name.strip() for name in reader.fieldnames or ()]
             reader.fieldnames = names
@@ -300,7 +291,7 @@ def _fields(path: Path) -> Iterator[Entry]:
                 where = f"{path}, line {reader.line_num}"
                 if None in entry:
                     raise LabError(f"{where}: it has more fields than the header")
-                yield where, entry
+                yield where, entry, delimiter
         except csv.Error as error:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
 

@@ -72,8 +72,9 @@ class ArmNumbers:
     @property
     def scores(self) -> str:
         """The three levels as text, each in its place."""
-        levels = (self.start, self.best, self.final)
-        return ", ".join(map(format_number, levels)) if self.levels else NOT_MEASURED
+        if not self.levels:
+            return NOT_MEASURED
+        return ", ".join(map(format_number, (self.start, self.best, self.final)))
 
     @property
     def course(self) -> str:

@@ -32,7 +32,7 @@ from gspo_lab.running.launch.local import LocalPool
 from gspo_lab.running.plan.memory_fit import require_memory
 from gspo_lab.running.plan.plan import plan_of
 from gspo_lab.running.plan.preflight import preflight
-from gspo_lab.running.plan.preparation import FIRST_SEED, PILOT_STEPS, pilot, settings_digest
+from gspo_lab.running.plan.preparation import PILOT_STEPS, pilot, settings_digest
 from gspo_lab.running.progress import ProgressView
 from gspo_lab.study import Arm, Run, Settings, Study
 from gspo_lab.study.declaration import Band
@@ -200,12 +200,8 @@ def advise(
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
-    tries = study.derive(
-        Kind.ADVICE,
-        arms.values(),
-        [FIRST_SEED + study.seeds[0]],
-        {"steps": 2 * PILOT_STEPS, "bench": []},  # two pilots of each rule
-    )
+    settings = {"steps": 2 * PILOT_STEPS, "bench": []}  # two pilots of each rule
+    tries = study.derive(Kind.ADVICE, arms.values(), study.seeds[:1], settings)
     cost = f"advise {plan_of(tries, runs, slots).headline}; longer where no range holds at once"
     console.print(cost, markup=False, highlight=False)
     refusal = f"another gspo-lab plan --advise is at work in {home}"

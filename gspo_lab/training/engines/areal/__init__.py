@@ -104,7 +104,7 @@ class ArealEngine(ExternalEngine):
         check_choice("scheduler", self.scheduler, SCHEDULERS)
         check_count("processes", self.processes)
         objective = settings.objective
-        level = settings.objective.importance_sampling_level
+        level = objective.importance_sampling_level
         warms_up = settings.update.warmup_updates > 1
         if objective.aggregation != "token-mean" or settings.rollout.coupled or warms_up:
             yield OTHERWISE
