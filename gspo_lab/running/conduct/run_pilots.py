@@ -202,8 +202,11 @@ def advise(
     view = ProgressView(console, f"advise {study.name}", live=live)
     settings = {"steps": 2 * PILOT_STEPS, "bench": []}  # two pilots of each rule
     tries = study.derive(Kind.ADVICE, arms.values(), study.seeds[:1], settings)
-    cost = f"advise {plan_of(tries, runs, slots).headline}; longer where no range holds at once"
-    console.print(cost, markup=False, highlight=False)
+    console.print(
+        f"advise {plan_of(tries, runs, slots).headline}; longer where no range holds at once",
+        markup=False,
+        highlight=False,
+    )
     refusal = f"another gspo-lab plan --advise is at work in {home}"
     with (
         exclusive_lock(home / CONDUCTOR_LOCK, refusal),

@@ -105,8 +105,11 @@ class ArealEngine(ExternalEngine):
         check_count("processes", self.processes)
         objective = settings.objective
         level = objective.importance_sampling_level
-        warms_up = settings.update.warmup_updates > 1
-        if objective.aggregation != "token-mean" or settings.rollout.coupled or warms_up:
+        if (
+            objective.aggregation != "token-mean"
+            or settings.rollout.coupled
+            or settings.update.warmup_updates > 1
+        ):
             yield OTHERWISE
         if level not in LEVELS:
             yield f"has no importance_sampling_level = '{level}'; it has {', '.join(LEVELS)}"
