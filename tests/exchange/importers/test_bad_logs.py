@@ -4,6 +4,7 @@ imported.
 
 import os
 import sqlite3
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case_tables import cases
 from logs import bring, brought, csv_of, events, offline_run, project, refused
 
 from gspo_lab.recording.runfolder import RunFolder
@@ -41,13 +41,116 @@ NO_NUMBER = "it has no number to import"
 WANDB = "run-a.wandb"
 EVENTS = "events.out.tfevents.1"
 STATE = "trainer_state.json"
-TEXTS = cases(__file__, "logs")
+TEXTS = tomllib.loads(r"""
+logs = [
+    [
+        "wandb: another's",
+        'run-a.wandb',
+        "SQLite format 3\u0000SQLite format 3\u0000",
+        'not a file of an offline wandb run',
+    ],
+    ['wandb: empty', 'run-a.wandb', '', 'the file is empty'],
+    ["page: another's", 'a.csv', "time,r\n1,0.5\n2,0.5\n", 'line 3: it has no step'],
+    ['page: no row', 'a.csv', "Step,gspo/s0 - r\n", 'it holds no row of a run'],
+    ['page: texts', 'a.csv', "Step,gspo/s0 - r\n1,high\n2\n", 'it has no number to import'],
+    [
+        'page: too much',
+        'a.csv',
+        "Step,gspo/s0 - r\n1,0.5,7\n",
+        'line 2: it has more fields than the header',
+    ],
+    [
+        'page: two runs',
+        'a.csv',
+        "Step,gspo/s0 - r\n1,1\n2,1\n3,1\n1,1\n",
+        'begins again at step 1, after step 3: two runs in one log',
+    ],
+    ['verl: empty', 'a.jsonl', '', 'the file is empty'],
+    [
+        "verl: another's JSON",
+        'a.jsonl',
+        "{\"step\": 1, \"r\": 0.5}\n",
+        "not a line of verl's file logger",
+    ],
+    ["verl: another's text", 'a.log', "Training begins\n", "no line is of verl's form"],
+    [
+        'verl: texts',
+        'a.jsonl',
+        "{\"step\": 1, \"data\": {\"r\": \"high\"}}\n",
+        'it has no number to import',
+    ],
+    [
+        'verl: two runs',
+        'a.jsonl',
+        '''
+{"step": 1, "data": {"r": 1}}
+{"step": 2, "data": {"r": 1}}
+{"step": 3, "data": {"r": 1}}
+{"step": 1, "data": {"r": 1}}
+''',
+        'begins again at step 1, after step 3: two runs in one log',
+    ],
+    ['tensorboard: empty', 'events.out.tfevents.1', '', 'it has no number to import'],
+    [
+        "tensorboard: another's",
+        'events.out.tfevents.1',
+        "{\"step\": 1, \"r\": 0.5}\n",
+        'no event file of TensorBoard',
+    ],
+    [
+        'jsonl: two runs',
+        'a.jsonl',
+        '''
+{"step": 1, "metric": "r", "value": 1}
+{"step": 2, "metric": "r", "value": 1}
+{"step": 3, "metric": "r", "value": 1}
+{"step": 1, "metric": "r", "value": 1}
+''',
+        'r begins again at step 1, after step 3: two runs in one log',
+    ],
+    ['csv: empty', 'a.csv', '', 'the file is empty'],
+    ['csv: no row', 'a.csv', "step,reward\n", 'it holds no row'],
+    ['csv: texts', 'a.csv', "step,reward\n1,high\n2,low\n", 'it has no number to import'],
+    [
+        'csv: two runs',
+        'a.csv',
+        "step,reward\n2,0\n3,0\n2,0\n",
+        'reward begins again at step 2, after step 3',
+    ],
+    ['csv: half steps', 'a.csv', "step,reward\n1.5,0\n", "its step is '1.5', not a whole number"],
+    ['csv: a name twice', 'a.csv', "step,r,r\n1,0,0\n", 'two of its columns have one name'],
+    ['csv: too much', 'a.csv', "step,r\n1,0,0\n", 'line 2: it has more fields than the header'],
+    ['jsonl: a list', 'a.jsonl', "[1, 2]\n", 'line 1: list, no JSON object'],
+    ['jsonl: pretty', 'a.jsonl', "{\n \"step\": 1\n}\n", 'line 1: no JSON object'],
+    [
+        'jsonl: no step',
+        'a.jsonl',
+        "{\"step\": 1, \"r\": 1}\n{\"r\": 1, \"step\": null}\n",
+        'line 2: it has no step',
+    ],
+    ['trl: empty', 'trainer_state.json', '', 'the file is empty'],
+    ['trl: no JSON', 'trainer_state.json', '{', 'not JSON'],
+    ["trl: another's", 'trainer_state.json', '{"metrics": []}', "it has no 'log_history'"],
+    ['trl: no step', 'trainer_state.json', '{"log_history": [{"loss": 1}]}', 'its step is None'],
+    ['trl: begun', 'trainer_state.json', '{"log_history": []}', 'it has no number to import'],
+    [
+        'trl: two runs',
+        'trainer_state.json',
+        '{"log_history": [{"step": 2, "loss": 1}, {"step": 1, "loss": 1}]}',
+        'loss begins again at step 1, after step 2',
+    ],
+    [
+        'csv: a mean of counts',
+        'a.csv',
+        "step,r\n1,2\n2,2.5\n",
+        'clipped_tokens is 2.5 at step 2, but this column is a count',
+    ],
+]
+""")["logs"]
+"""What is no log: source and what it is, the file's name, its text, and what is said."""
 LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
     # source and what it is: who writes it, the file's name and content, what is said
-    **{
-        name: (written, file, text.encode(), said)
-        for name, file, text, said in cases(__file__, "logs")
-    },
+    **{name: (written, file, text.encode(), said) for name, file, text, said in TEXTS},
     "trackio: no database": (
         written,
         "a.db",

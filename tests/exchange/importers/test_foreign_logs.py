@@ -2,19 +2,64 @@
 
 import json
 import re
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from case_tables import cases
 from laboratory import rendered
 from logs import brought, csv_of, events, json_lines, refused
 
 from gspo_lab.exchange.importers.config import LARGEST
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import ingest
+
+TABLES = tomllib.loads(r"""
+left_out = [
+    [['arm,seed,score', 'a,0,.5', 'Qwen/Qwen3-0.6B,0,.6'], [], 'arm Qwen/Qwen3-0.6B is named'],
+    [['arm,seed,score', 'a,0,.5', ',0,.6'], [], 'from log.csv: rows without arm, seed or run'],
+    [
+        ['run,step,score', 'a-s0,1,.5', 'b_s0,1,.6'],
+        ['--run-pattern', '{arm}-s{seed}'],
+        "not imported from log.csv: b_s0; it does not fit '{arm}-s{seed}' (--run-pattern)",
+    ],
+    [
+        ['arm,seed,step,score', 'a,0,1,.5', 'a,0,2,n/a', 'b,0,1,.5', 'b,0,2,.6'],
+        [],
+        'note: score: steps of other runs without a score in a/s0 2',
+    ],
+]
+unreadable = [
+    [['arm,seed,score', 'GRPO,0,.5', 'grpo,1,.6'], 'differ only in upper and lower case'],
+    [['method,random_seed,accuracy', 'a,0,.5'], 'it has method, random_seed, accuracy'],
+    [['arm,seed,score', 'a,0,.5', 'a,0,.6'], 'name its column: --map step=NAME; it has arm'],
+    [['arm,seed,step,score', 'a,0,,.5'], 'it has no step (looked for step, train/global_step'],
+]
+marks = [
+    [['1;1.234', '2;2'], 'score: 1.234 is read as a decimal', [1.234, 2]],
+    [['1;1,234', '2;2'], 'score: 1,234 is read as a decimal', [1.234, 2]],
+    [['1;1', '1.000;2'], 'step: 1.000 is read as a decimal', [2]],
+    [['1;1.234', '2;2,5'], '', [1234, 2.5]],
+    [['1;2,5', '2;1.234'], '', [2.5, 1234]],
+    [['1;1.234', '2;2.5'], '', [1.234, 2.5]],
+    [['1;1.234.567,5', '2;0.27'], '', [1234567.5, 0.27]],
+    [['1;1.234.567', '2;1.234'], '', [1234567, 1234]],
+]
+forms = [
+    'arm;seed;step;score / a;0;1;0,25 / a;0;1000;0.5',
+    'arm;seed;step;score / a;0;1;0,25 / a;0;1.000;0,5',
+    'sep=; / arm;seed;step;score / a;0;1;0,25 / a;0;1000;0,5',
+    "arm\tseed\tstep\tscore / a\t0\t1\t0,25 / a\t0\t1000\t0,5",
+    'arm|seed|step|score / a|0|1|.25 / a|0|1000|.5',
+    "\ufeffarm, seed, step, score / a , 0, 1, .25 / a, 0, 1000, .5",
+    "arm\tseed\tstep\tscore\ttokens / a\t0\t1\t0.250\t12,5 / a\t0\t1000\t0.500\t1,234",
+    'score,step,seed,arm / .25,1,s0,a / .5,1000,seed 0,a',
+    'arm;seed;step;score / a;0;1;0,25 / a;0;1.000;1,000 / a;0;1.000;0,5',
+]
+""")
+"""Tables as strangers bring them, and what is made of them."""
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
@@ -322,7 +367,7 @@ def test_a_page_without_steps_or_with_means_is_refused(
 
 @pytest.mark.parametrize(
     ("lines", "options", "said"),
-    cases(__file__, "left_out"),
+    TABLES["left_out"],
 )
 def test_an_import_says_what_it_does_not_take(
     tmp_path: Path, lines: tuple[str, ...], options: tuple[str, ...], said: str
@@ -342,7 +387,7 @@ def test_items_say_what_they_do_not_take(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        *cases(__file__, "unreadable"),
+        *TABLES["unreadable"],
         ((",".join(f"m{i}" for i in range(20_000)), "1"), "20,000 columns; give a file of at most"),
     ],
 )
@@ -355,7 +400,7 @@ def test_a_table_that_cannot_be_read_says_what_helps(
 
 @pytest.mark.parametrize(
     "table",
-    cases(__file__, "forms"),
+    TABLES["forms"],
 )
 def test_tables_as_programs_for_them_write_them(tmp_path: Path, table: str) -> None:
     brought(tmp_path, "csv", csv_of(tmp_path / "log.csv", *table.split(" / ")), "--study", "x")
@@ -374,7 +419,7 @@ def test_an_imported_arm_that_is_named_like_a_sweep_s_has_its_own_button(tmp_pat
 
 @pytest.mark.parametrize(
     ("rows", "told", "scores"),
-    cases(__file__, "marks"),
+    TABLES["marks"],
 )
 def test_a_point_means_the_same_in_a_whole_table_and_an_unsure_one_is_told(
     tmp_path: Path, rows: tuple[str, ...], told: str, scores: list[float]
