@@ -12,12 +12,10 @@ The table has a row per arm and a cell per seed.
 import heapq
 import threading
 import time
-import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
@@ -28,7 +26,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, table_beside
 from gspo_lab.common.states import Phase, State
 from gspo_lab.common.text import visible
 
@@ -54,9 +52,7 @@ runs.
 WARM_START_STEP = "step of a warm start"
 """The kind of work of a warm start."""
 
-LOOKS: Mapping[str, tuple[str, str]] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+LOOKS: Mapping[str, tuple[str, str]] = table_beside(__file__, "progress.toml")
 """Phase or state -> its letter where many seeds share a line, and its colour."""
 NUMBERS = {
     "reward": ("reward", ".3f"),
