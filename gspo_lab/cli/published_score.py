@@ -66,6 +66,7 @@ def unusual_settings(bench: Bench) -> dict[str, str]:
         "temperature": (bench.sampling.temperature, usual.temperature),
         "top-p": (bench.sampling.top_p, usual.top_p),
         "token limit": (bench.sampling.max_tokens, usual.max_tokens or bench.task.max_tokens),
+        "prompt in the chat template": (bench.chat, bench.task.chat),
         "window": (bench.task.name, getattr(bench.task, "usual_name", bench.task.name)),
     }
     return {

@@ -19,11 +19,13 @@ from laboratory import json_of
 from public_data import public
 
 from gspo_lab.analysis.stats.passk import pass_at_k
+from gspo_lab.cli.published_score import unusual_settings
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Task, build_task, task_key
 from gspo_lab.tasks.benchmarks.final_answers import NoAnswer
 from gspo_lab.tasks.benchmarks.livecodebench import ReleaseWindow, decode_cases
 from gspo_lab.tasks.benchmarks.program_grading import Case, cases_digest, extract_program
+from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 
 Write = Callable[[str, Iterable[Any]], Path]
 
@@ -117,11 +119,17 @@ def test_the_published_counts(
 def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
     options = {"data": str(release)}
     one = build_task("livecodebench", options)
-    other = build_task("livecodebench-v5-2408-2502", options)
+    bench = bench_of("livecodebench-v5-2408-2502", options, Path(), BenchmarkOverrides(plain=True))
+    other = bench.task
     assert [one.name, other.name] == ["livecodebench-v5-2410-2502", "livecodebench-v5-2408-2502"]
     assert one.grader == "livecodebench-lcb-6s/1"
     assert one.data_digest != other.data_digest
     assert task_key("livecodebench", options) != task_key("livecodebench-v5-2408-2502", options)
+    # What `eval --published` names as unlike the published protocol.
+    assert unusual_settings(bench) == {
+        "prompt in the chat template": "False (usual True)",
+        "window": "livecodebench-v5-2408-2502 (usual livecodebench-v5-2410-2502)",
+    }
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def entropy(case: Case) -> Finding:
     if series is None:
         return case.lacking("entropy", "entropy")
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"
-    if series.values.min() < 0 or series.values.max() == 0:
+    if series.values.min() < 0 or not series.values.any():
         return Finding("unknown", f"{value}: not the entropy of a policy that samples")
     if len(series) < FEW_ROWS:
         return Finding("ok", f"{value}; a trend needs {FEW_ROWS} rows")

@@ -54,7 +54,7 @@ def truncated(case: Case) -> Finding:
     size = cut.low if cut.hidden else cut.end
     value = f"{share(size)} of the responses ({cut.name})"
     metric = case.log.metrics.get(cut.name)
-    if metric is not None and metric.column is None:
+    if metric and not metric.column:
         value += f": {metric.meaning}"
     return case.judged(value, size, CUT, "limit")
 
