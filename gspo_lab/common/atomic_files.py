@@ -31,6 +31,9 @@ as gone.
 """
 
 
+MOST_NAMED = 80
+"""Characters of a lock's file that are read: a process and its host."""
+
 _HELD: set[IO[Any]] = set()
 """The files that this process has locked."""
 
@@ -182,19 +185,28 @@ def exclusive_lock(path: Path, refusal: str, patience_seconds: float = 0.5) -> I
     with path.open("a+") as file:
         if not _lock_within(file, patience_seconds, path):
             raise InUse(f"{refusal} (process {_holder_in_file(path)[0] or 'unknown'})")
-        file.truncate(0)
-        file.write(f"{os.getpid()} {_host()}")
-        file.flush()
         stopped = threading.Event()
         threading.Thread(target=_beat, args=(path, stopped), daemon=True).start()
-        _HELD.add(file)
         try:
-            yield
+            with _named_holder(file):
+                yield
         finally:
             stopped.set()
-            if not file.closed:  # in a forked child
-                file.truncate(0)  # for other hosts, which may not see that the lock is let go
-            _HELD.discard(file)
+
+
+@contextmanager
+def _named_holder(file: IO[Any]) -> Iterator[None]:
+    """Name this process in the lock's file, for other hosts, which may not see the lock."""
+    file.truncate(0)
+    file.write(f"{os.getpid()} {_host()}")
+    file.flush()
+    _HELD.add(file)
+    try:
+        yield
+    finally:
+        if not file.closed:  # in a forked child
+            file.truncate(0)
+        _HELD.discard(file)
 
 
 @contextmanager
@@ -227,16 +239,8 @@ def wait_for_lock(path: Path, *, patience_seconds: float | None = None) -> Itera
                 raise InUse(holder)
             print(visible(f"gspo-lab: {holder}; waiting"), file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(f"{os.getpid()} {_host()}")
-        file.flush()
-        _HELD.add(file)
-        try:
+        with _named_holder(file):
             yield
-        finally:
-            if not file.closed:  # in a forked child
-                file.truncate(0)
-            _HELD.discard(file)
 
 
 def lock_holder(path: Path) -> str | None:
@@ -269,7 +273,8 @@ def _holder_in_file(path: Path) -> tuple[str, bool]:
     """The process that a lock's file names, with its host if that is another one, and whether it
     is.
     """
-    process, _, host = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
+    text = path.read_text(encoding="utf-8", errors="replace")[:MOST_NAMED]
+    process, _, host = text.strip().partition(" ")
     return (f"{process} on {host}", True) if host not in ("", _host()) else (process, False)
 
 

@@ -102,6 +102,14 @@ def test_every_form_of_a_number_reads_as_it(number: int) -> None:
         assert read.value == number
 
 
+ORDINARY = r"x = 1,080|$12.50|\$1,080 \text{ dollars}.|0.5|18 million|18k|18 or|1,08|18 eggs"
+
+
+@pytest.mark.parametrize("content", ORDINARY.split("|"))
+def test_the_short_way_reads_what_the_rules_read(content: str) -> None:
+    assert read_number(content) == read_number(f"{{{content}}}")
+
+
 PLACEHOLDERS = [
     "...",
     r"\ldots",

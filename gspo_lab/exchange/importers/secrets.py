@@ -38,7 +38,7 @@ TEXT_TOKENS = word_set(
 PERSONAL_WORDS = word_set(
     "env envs environ environment environments envvars command commands cmd cmdline argv cli"
     " entrypoint user users username login email emails mail home homedir phone author owner"
-    " whoami hostname entity uid gid pythonpath"
+    " whoami hostname host entity organization uid gid pythonpath executable"
 )
 SECRET_VALUE = re.compile(
     r"(?:^|[\s=:'\"/,])(?:sk-|sk_live_|rk_live_|pk_live_|hf_|gh[opsur]_|github_pat_|glpat-|xox[a-z]-"
@@ -52,6 +52,8 @@ SECRET_VALUE = re.compile(
 """Keys of well-known services, addresses with a password, mail, home folders, command lines,
 `password=...`.
 """
+CODE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])\S{8,}")
+"""The value under a bare `key` that makes it a secret, not the name of a column."""
 RANDOM_RUN = re.compile(r"[A-Za-z0-9]{20,}|[A-Fa-f0-9]{32,}")
 AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])")
 MOST_ENTRIES = 100_000
@@ -69,6 +71,9 @@ def is_secret_name(name: str, value: Any = 0) -> bool:
     words = _words(name)
     if not SECRET_WORDS.isdisjoint(words):
         return True
+    bare_key = name.lower().rpartition(".")[2] == "key"
+    if words[-1:] == ["pin"] or (bare_key and CODE.fullmatch(str(value))):
+        return True
     for owner, word in zip(["", *words], words, strict=False):
         if word in ("key", "keys") and owner in KEY_OWNERS:
             return True
@@ -78,8 +83,12 @@ def is_secret_name(name: str, value: Any = 0) -> bool:
 
 
 def is_personal_name(name: str) -> bool:
-    """Whether a dotted key is of the environment, a command line or a person."""
-    return not PERSONAL_WORDS.isdisjoint(_words(name))
+    """Whether a dotted key is of the environment, a command line or a person.
+
+    `hub_model_id` is: the repository to push to begins with the user's account.
+    """
+    words = _words(name)
+    return not PERSONAL_WORDS.isdisjoint(words) or words[-3:] == ["hub", "model", "id"]
 
 
 def has_random_run(text: str) -> bool:
@@ -93,11 +102,10 @@ def has_random_run(text: str) -> bool:
 
 def is_secret_value(value: Any) -> bool:
     """Whether a text looks like a key, holds one, or names a person's mail or command line."""
-    texts = value if isinstance(value, list | tuple) else [value]
-    return any(
-        isinstance(text, str) and (SECRET_VALUE.search(text) or has_random_run(text))
-        for text in texts
-    )
+    if isinstance(value, list | tuple):
+        line = " ".join(entry for entry in value if isinstance(entry, str))
+        return any(is_secret_value(entry) for entry in (line, *value))
+    return isinstance(value, str) and bool(SECRET_VALUE.search(value) or has_random_run(value))
 
 
 def public_settings(config: JsonMapping) -> tuple[JsonObject, int]:

@@ -171,7 +171,7 @@ def _database_lock(runs: Path, patience_seconds: OptionalFloat = None) -> Iterat
         except OSError as error:
             remedy = MAKE_ROOM if error.errno in NO_ROOM else "check who owns it"
             raise LabError(
-                f"{lock.parent} cannot be written to ({error.strerror}): {remedy}"
+                f"{lock} cannot be written to ({error.strerror or error}): {remedy}"
             ) from error
         yield
 

@@ -11,9 +11,9 @@ import operator
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
 from gspo_lab.tasks.base import THINKING_MARKS
 
@@ -28,6 +28,8 @@ MAX_POWER = 20
 
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _SPACE = re.compile(r"\s*")
+_THINKING_TAG = re.compile("<[/|]?[a-z:_]*(?:think|thought|reasoning)")
+"""A text without it and without `THINK]` holds none of the marks around thinking."""
 _PLACEHOLDER = re.compile(
     r"(?:\s|\.|…|_|\?|\$|[{}]|\\[lc]?dots|\\cdots|\\_|\\[,;:! ]|\\q?quad|\\square|\\Box"
     r"|(?:\\text\{)?\W*(?:(?:your|the|final)\s+)*(?:answer|number)\W*)*",
@@ -49,13 +51,13 @@ class Unclosed(NoAnswer):
 
 def without_thinking(response: str) -> str:
     """The response behind its thinking; NoAnswer where the thinking does not end."""
+    angled = "<" in response and _THINKING_TAG.search(response)
+    if not angled and "THINK]" not in response:
+        return response
     for opening, closing in THINKING_MARKS:
-        if opening[0] not in response:
-            continue
-        _thought, closed, answer = response.rpartition(closing)
-        if opening in answer:
+        response = response.rpartition(closing)[2]
+        if opening in response:
             raise NoAnswer("the thinking does not end")
-        response = answer if closed else response
     return response
 
 
@@ -117,11 +119,10 @@ def closing_brace(text: str, start: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """The number that an answer states."""
 
-    value: Fraction
+    value: Fraction | int
     percent: bool = False
     """Whether a per cent sign stands behind it, which the value leaves out."""
     scaled: bool = False
@@ -155,8 +156,15 @@ _DEGREES = re.compile(r"\^?\{?\s*(?:\\circ|\\degree|°)(?![ABD-EG-Za-z])\s*\}?")
 _MODULO = re.compile(r"(?:\\pmod\s*\{?|\(\s*\\?mod)\s*[0-9]+\s*[})]?$")
 _REMAINDER = re.compile(r"(.*?)([0-9]+)\s*\\?b?mod\s*\{?\s*([0-9]+)\s*\}?")
 _THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9]|,[0-9])")
+_ORDINARY = re.compile(
+    r" *(?:[A-Za-z] *= *)?(?:\\?\$ *)?"
+    r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)"
+    r"([A-Za-z ]*)(?:\\text\{([A-Za-z ]*)\})?\.? *"
+)
+"""What most boxes hold: a number, a name or currency before it, words behind it."""
 _NUMBER = re.compile(r"(?P<number>[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?P<unit>(?![0-9.,]).*)")
 _UNIT = re.compile(r"(?:(?>[A-Za-zµΩ'’-]+)(?:\s*\^[23])?|[\s./·%]|\\%|\\cdot|\([A-Za-z .'-]*\))*")
+_WORD = re.compile(r"[A-Za-z]+")
 _CHAIN = re.compile(
     r"=|\\(?:equiv|[Rr]ightarrow|Longrightarrow|longrightarrow|implies|to)(?![A-Za-z])|⇒|→|≡"
 )
@@ -204,7 +212,11 @@ def read_number(content: str) -> Number | None:
     if len(content) > MAX_CHARACTERS:
         return None
     if content.isdecimal() and content.isascii():
-        return Number(Fraction(int(content)))
+        return Number(int(content))
+    ordinary = _ORDINARY.fullmatch(content)
+    if ordinary is not None:
+        digits, words, wrapped_words = ordinary.groups("")
+        return _with_unit(digits.replace(",", ""), f"{words} {wrapped_words}")
     text = plain_characters(content)
     if text is None:
         return None
@@ -296,7 +308,7 @@ def _number_of_chain(text: str) -> Number | None:
     return present[-1]
 
 
-def _states_nothing_else(term: str, value: Fraction) -> bool:
+def _states_nothing_else(term: str, value: Fraction | int) -> bool:
     """Whether a term of a chain is a name, or comes to `value`."""
     return bool(_TERM.fullmatch(term)) and _value(term) in (None, value)
 
@@ -304,22 +316,23 @@ def _states_nothing_else(term: str, value: Fraction) -> bool:
 def _number_with_unit(text: str) -> Number | None:
     """The number of `25`, `25 eggs`, `25 (eggs) / day`, `25 thousand`; None for anything else."""
     match = _NUMBER.fullmatch(text)
-    if match is None:
+    if match is None or not _UNIT.fullmatch(match["unit"]):
         return None
-    unit = match["unit"]
-    digits = match["number"].rstrip(".") or "0"
-    value = Fraction(int(digits)) if digits.isdecimal() else Fraction(digits)
-    if not unit:
+    return _with_unit(match["number"].rstrip(".") or "0", match["unit"])
+
+
+def _with_unit(digits: str, unit: str) -> Number | None:
+    """The number of its digits and the words behind them; None where these are no unit."""
+    value = int(digits) if digits.isdecimal() else Fraction(Decimal(digits))
+    if not unit.strip():
         return Number(value)
-    if not _UNIT.fullmatch(unit):
-        return None
-    attached = re.match("[A-Za-z]*", unit)
-    assert attached is not None
-    if attached.group() == "k":
-        return Number(value * 1000, scaled=True)
-    if attached.group() and attached.group() not in _ATTACHED:
-        return None
-    words = re.findall("[a-z]+", unit.lower())
+    attached = _WORD.match(unit)
+    if attached is not None:
+        if attached.group() == "k":
+            return Number(value * 1000, scaled=True)
+        if attached.group() not in _ATTACHED:
+            return None
+    words = _WORD.findall(unit.lower())
     if not _NO_UNITS.isdisjoint(words):
         return None
     scaled = False

@@ -5,6 +5,7 @@ train on.
 import functools
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
@@ -84,7 +85,8 @@ class Gsm8k(published.Published):
 
     def judged(self, problem: Problem, extracted: str) -> Grade:
         """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal."""
-        gold = Fraction(problem.reference)
+        reference = problem.reference
+        gold = int(reference) if reference.isdecimal() else Fraction(Decimal(reference))
         return published.compared(extracted, read_number(extracted), gold, "number")
 
 

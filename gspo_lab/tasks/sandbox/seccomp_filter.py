@@ -11,25 +11,22 @@ Sources: seccomp(2), linux/seccomp.h, linux/bpf_common.h, and the kernel's table
 
 import errno
 import platform
+import re
 import struct
 
 from gspo_lab.common.errors import LabError
 
-Numbers = dict[str, tuple[int | None, int | None]]
-"""Call -> its number on x86-64 and on aarch64; None where there is none."""
+Numbers = dict[str, tuple[int, int]]
+"""Call -> its number on x86-64 and on aarch64."""
+NO_CALL = "0xFFFFFFFF"
+"""The number of a call that a machine does not have."""
 
 
 def _numbers(table: str) -> Numbers:
-    """The calls in a table of lines `NAME X86_64 AARCH64`."""
-    rows = (line.partition("#")[0].split() for line in table.splitlines())
-    return {
-        row[0]: (
-            None if row[1] == "-" else int(row[1]),
-            None if row[2] == "-" else int(row[2]),
-        )
-        for row in rows
-        if row
-    }
+    """The calls in a table of lines `NAME X86_64 AARCH64`; `-`: the machine has no such call."""
+    lines = re.sub(" -| *#.*", lambda mark: f" {NO_CALL}" * (mark[0] == " -"), table).splitlines()
+    rows = (line.split() for line in lines if line)
+    return {name: (int(x86, 0), int(aarch, 0)) for name, x86, aarch in rows}
 
 
 REFUSED = _numbers("""
@@ -139,16 +136,16 @@ syslog 103 116
 vhangup 153 58
 """)
 
-BY_ARGUMENT: dict[str, tuple[int, int]] = {
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "fcntl": (72, 25),
-    "ioctl": (16, 29),
-    "mmap": (9, 222),
-    "prlimit64": (302, 261),
-    "rt_sigaction": (13, 134),
-    "socketpair": (53, 199),
-}
+BY_ARGUMENT = _numbers("""
+clone 56 220
+clone3 435 435
+fcntl 72 25
+ioctl 16 29
+mmap 9 222
+prlimit64 302 261
+rt_sigaction 13 134
+socketpair 53 199
+""")
 """Calls whose arguments decide."""
 
 NEWEST = 450
@@ -157,21 +154,10 @@ series since 424).
 """
 
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
-OWNERS_OF_SIGNALS = (
-    8,
-    10,
-    15,
-)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: have the kernel signal another process
-LOCKS = (
-    6,
-    7,
-    37,
-    38,
-    1024,
-    1026,
-)  # F_SETLK, F_SETLKW, the same of open files, F_SETLEASE, F_NOTIFY
+FILE_COMMANDS = (8, 10, 15, 6, 7, 37, 38, 1024, 1026)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: have the kernel signal another process. F_SETLK, F_SETLKW, the
+same of open files, F_SETLEASE, F_NOTIFY: locks."""
 SIGCHLD = 17
-SUCCESS = 0
 DATAGRAM_BIT = 2  # of SOCK_DGRAM and of SOCK_RAW, which is the same within a machine
 SHARED = 0x1
 WITHOUT_FILE = 0x20
@@ -212,10 +198,9 @@ def assemble(machine: str | None = None) -> bytes:
             " only"
         )
     column, architecture = MACHINES[machine]
-    code: list[tuple[int, int, int, int]] = []  # operation, jump if true, jump if false, operand
-
-    def refuse(code_of_error: int = errno.EPERM) -> None:
-        code.append((RETURN, 0, 0, REFUSE | code_of_error))
+    refuse = (RETURN, 0, 0, REFUSE | errno.EPERM)
+    as_unknown = (RETURN, 0, 0, REFUSE | errno.ENOSYS)
+    number_again = (LOAD, 0, 0, NUMBER)
 
     def refuse_if(
         name: str, offset: int, operation: int, *operands: int, unless: bool = False
@@ -226,50 +211,50 @@ def assemble(machine: str | None = None) -> bytes:
         code.append((EQUAL, 0, 2 + 2 * len(operands), BY_ARGUMENT[name][column]))
         code.append((LOAD, 0, 0, offset))
         for operand in operands:
-            code.append((operation, int(unless), int(not unless), operand))
-            refuse()
-        code.append((LOAD, 0, 0, NUMBER))
+            code.extend([(operation, int(unless), int(not unless), operand), refuse])
+        code.append(number_again)
 
-    code.append((LOAD, 0, 0, ARCHITECTURE))
-    code.append((EQUAL, 1, 0, architecture))
-    code.append((RETURN, 0, 0, KILL))
-    code.append((LOAD, 0, 0, NUMBER))
-    code.append((GREATER, 0, 1, NEWEST))  # x86-64's other table, x32, lies above as well
-    refuse(errno.ENOSYS)
-    code.append(
-        (EQUAL, 0, 1, BY_ARGUMENT["clone3"][column])
-    )  # no filter sees its flags; libc falls back to clone
-    refuse(errno.ENOSYS)
+    # operation, jump if true, jump if false, operand
+    code: list[tuple[int, int, int, int]] = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 1, 0, architecture),
+        (RETURN, 0, 0, KILL),
+        number_again,
+        (GREATER, 0, 1, NEWEST),  # x86-64's other table, x32, lies above as well
+        as_unknown,
+        # no filter sees the flags of clone3; libc falls back to clone
+        (EQUAL, 0, 1, BY_ARGUMENT["clone3"][column]),
+        as_unknown,
+    ]
     for numbers in REFUSED.values():
-        number = numbers[column]
-        if number is not None:
-            code.append((EQUAL, 0, 1, number))
-            refuse()
+        code += [(EQUAL, 0, 1, numbers[column]), refuse]
     refuse_if("clone", FIRST_ARGUMENT, ANY_BIT, NEW_NAMESPACES)
     refuse_if("prlimit64", FIRST_ARGUMENT, EQUAL, 0, unless=True)  # one's own limits only
     refuse_if("socketpair", SECOND_ARGUMENT, ANY_BIT, DATAGRAM_BIT)  # these could be sent elsewhere
-    refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *OWNERS_OF_SIGNALS, *LOCKS)
+    refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *FILE_COMMANDS)
     refuse_if("ioctl", SECOND_ARGUMENT, EQUAL, *IOCTLS)
-    # What happens on SIGCHLD stays the default, or the time of uncollected children would not
-    # count. A change (the second argument is not NULL) is answered as if it had been made.
-    code.append((EQUAL, 0, 8, BY_ARGUMENT["rt_sigaction"][column]))
-    code.append((LOAD, 0, 0, FIRST_ARGUMENT))
-    code.append((EQUAL, 0, 5, SIGCHLD))
-    code.append((LOAD, 0, 0, SECOND_ARGUMENT))
-    code.append((EQUAL, 0, 2, 0))
-    code.append((LOAD, 0, 0, SECOND_ARGUMENT + HALF))
-    code.append((EQUAL, 1, 0, 0))
-    refuse(SUCCESS)
-    code.append((LOAD, 0, 0, NUMBER))
-    # Shared memory without a file counts in no process once it is released, and huge pages in none
-    # at all.
-    code.append((EQUAL, 0, 7, BY_ARGUMENT["mmap"][column]))
-    code.append((LOAD, 0, 0, FOURTH_ARGUMENT))
-    code.append((ANY_BIT, 0, 1, HUGE_PAGES))
-    refuse()
-    code.append((ANY_BIT, 0, 2, WITHOUT_FILE))
-    code.append((ANY_BIT, 0, 1, SHARED))
-    refuse()
-    code.append((LOAD, 0, 0, NUMBER))
-    code.append((RETURN, 0, 0, ALLOW))
+    code += [
+        # What happens on SIGCHLD stays the default, or the time of uncollected children would not
+        # count. A change (the second argument is not NULL) is answered as if it had been made.
+        (EQUAL, 0, 8, BY_ARGUMENT["rt_sigaction"][column]),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (EQUAL, 0, 5, SIGCHLD),
+        (LOAD, 0, 0, SECOND_ARGUMENT),
+        (EQUAL, 0, 2, 0),
+        (LOAD, 0, 0, SECOND_ARGUMENT + HALF),
+        (EQUAL, 1, 0, 0),
+        (RETURN, 0, 0, REFUSE),
+        number_again,
+        # Shared memory without a file counts in no process once it is released, and huge pages in
+        # none at all.
+        (EQUAL, 0, 7, BY_ARGUMENT["mmap"][column]),
+        (LOAD, 0, 0, FOURTH_ARGUMENT),
+        (ANY_BIT, 0, 1, HUGE_PAGES),
+        refuse,
+        (ANY_BIT, 0, 2, WITHOUT_FILE),
+        (ANY_BIT, 0, 1, SHARED),
+        refuse,
+        number_again,
+        (RETURN, 0, 0, ALLOW),
+    ]
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)

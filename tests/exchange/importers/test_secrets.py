@@ -5,11 +5,9 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import lab_error
-from case_tables import cases
 from laboratory import rendered
 from logs import brought, csv_of, json_lines, offline_run, project, trainer_state, trl_rows
 
@@ -111,39 +109,65 @@ def test_no_secret_is_stored(tmp_path: Path, write: Callable[[Path], tuple[objec
         assert "values that may be secret or personal are not stored: " in said.out
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    cases(__file__, "stay"),
-)
-def test_settings_stay(name: str, value: Any) -> None:
-    assert public_settings({name: value}) == ({name: value}, 0)
+SETTINGS = """
+max_tokens 512
+pad_token "<|endoftext|>"
+loss.token_level true
+model "Qwen/Qwen2.5-Math-1.5B-Instruct"
+data.prompt_key "question"
+data.reward_fn_key "data_source"
+rollout.max_token_len_per_gpu 16384
+dataloader_pin_memory true
+pass_k 8
+mask_token_id 5
+lr_scheduler_type "constant_with_warmup"
+reward_weights [0.5, 1.0]
+question "Basic arithmetic"
+sort_key "key=length"
+reward.key "score"
+hub_strategy "every_save"
+stages [["warm", 1], ["main", 2]]
+"""
+SECRET_SETTINGS = r"""
+x.github_token "abc"
+SLACK_WEBHOOK "abc"
+db.dsn "abc"
+service.apiKey "abc"
+note "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+note "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+note "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc"
+launcher.argv "x"
+runtime_env.vars.A "x"
+note "python train.py --lr 1"
+HOME "x"
+storage "Endpoint=https://x;AccountKey=abc/def=="
+note "https://hooks.slack.com/services/T0/B0/X"
+note "{\"private_key_id\": \"ab\"}"
+note "https://x.net/c?sv=2020&sig=abc"
+note "Basic dXNlcjpwYXNz"
+logdir "/Users/alice"
+wandb_entity "alice"
+key "Qx7Lp2Vb9Nm4"
+judge.Key "Qx7Lp2Vb9Nm4"
+card.pin "4711"
+push_to_hub_model_id "alice/m"
+e.host "box"
+e.args ["--hf_token", "abc"]
+headers ["Authorization: Bearer abcdef12345"]
+stages [["main", ["password=hunter2"]]]
+"""
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("x.github_token", "abc"),
-        ("SLACK_WEBHOOK", "abc"),
-        ("db.dsn", "abc"),
-        ("service.apiKey", "abc"),
-        ("note", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"),
-        ("note", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY1"[:40]),
-        ("note", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc"),
-        ("launcher.argv", "x"),
-        ("runtime_env.vars.A", "x"),
-        ("note", "python train.py --lr 1"),
-        ("HOME", "x"),
-        ("storage", "Endpoint=https://x;AccountKey=abc/def=="),
-        ("note", "https://hooks.slack.com/services/T0/B0/X"),
-        ("note", '{"private_key_id": "ab"}'),
-        ("note", "https://x.net/c?sv=2020&sig=abc"),
-        ("note", "Basic dXNlcjpwYXNz"),
-        ("logdir", "/Users/alice"),
-        ("wandb_entity", "alice"),
-    ],
-)
-def test_secrets_go(name: str, value: Any) -> None:
-    assert public_settings({name: value}) == ({}, 1)
+@pytest.mark.parametrize("setting", SETTINGS.strip().splitlines())
+def test_settings_stay(setting: str) -> None:
+    name, _, value = setting.partition(" ")
+    assert public_settings({name: json.loads(value)}) == ({name: json.loads(value)}, 0)
+
+
+@pytest.mark.parametrize("setting", SECRET_SETTINGS.strip().splitlines())
+def test_secrets_go(setting: str) -> None:
+    name, _, value = setting.partition(" ")
+    assert public_settings({name: json.loads(value)}) == ({}, 1)
 
 
 def test_a_configuration_that_repeats_itself_is_bounded() -> None:

@@ -174,6 +174,16 @@ def test_what_keeps_bubblewrap_from_its_work_is_told(
         assert bare.level == "none"
 
 
+def test_a_sandbox_that_does_not_start_fails_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(1).close()
+    (tmp_path / "bwrap").symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(pytest.fail.Exception, match="does not isolate programs"):
+        opened(1)
+
+
 def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> None:
     mute = tmp_path / "mute"
     mute.write_text("#!/bin/sh\necho no room at the inn >&2\n")

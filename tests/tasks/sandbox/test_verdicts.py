@@ -128,8 +128,8 @@ if not os.fork():
     ),
     "the house's own niceness": (
         """
-last = os.getpriority(os.PRIO_PROCESS, 0) or None
-try: os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)
+last = os.getpriority(os.PRIO_PROCESS, 0) == 19 or None
+try: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)
 except OSError: pass
 """
     ),
