@@ -1,8 +1,8 @@
 """The cost of grading an AIME answer, by the length of the answer: `python
 benchmarks/grading_aime.py`.
 
-Beside it math-verify reads and compares the same answer, which users of TRL and verl would call. The
-bound is a ratio, measured side by side: a twentieth of math-verify's time at every length.
+Beside it math-verify reads and compares the same answer, which users of TRL and verl would call.
+The bound is a ratio, measured side by side: a twentieth of math-verify's time at every length.
 """
 
 import time
