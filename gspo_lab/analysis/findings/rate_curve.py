@@ -29,6 +29,7 @@ from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import MINUS, listed, setting_name, signed
+from gspo_lab.study.declaration import Declaration
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def rate_curve(source: Source) -> RateCurve | None:
     comparisons: tuple[CurveComparison, ...] = ()
     if len(seeds) >= 2:
         curves = tuple(_curve(of, scores[of], values, margin) for of in families)
-        comparisons = _comparisons(source, baseline, scores, values, seeds, missing)
+        about = _own_best(declared, declared.verdict.over)
+        comparisons = _comparisons(source, baseline, scores, values, seeds, missing, about)
     return RateCurve(declared.sweep.key, baseline, seeds, curves, comparisons, missing)
 
 
@@ -166,6 +168,7 @@ def _comparisons(
     values: Floats,
     seeds: Sequence[int],
     missing: Sequence[str],
+    about: Reason,
 ) -> tuple[CurveComparison, ...]:
     rule = source.declaration.verdict
     matched = study_certificate(source).on(source.declaration.deciding)
@@ -199,7 +202,7 @@ def _comparisons(
             CurveComparison(
                 arm,
                 baseline,
-                _with_starting_models(source, verdict),
+                replace(verdict, about=about),
                 _ratio(places[arm] - places[baseline]),
                 _ratio(ranges[arm][:, 1] - ranges[baseline][:, 1]),
                 _ratio(width),
@@ -212,8 +215,11 @@ def _comparisons(
     return tuple(out)
 
 
-def _with_starting_models(source: Source, verdict: Comparison) -> Comparison:
-    return replace(verdict, about=starting_models(source.declaration))
+def _own_best(declared: Declaration, key: str) -> Reason:
+    """What the heights are compared at: each arm's own best value, and the starting models."""
+    own_best = f"with each at its own best {setting_name(key)}"
+    models = starting_models(declared)
+    return Reason("own-best", own_best if models is None else f"{own_best}, {models.text}")
 
 
 def _ratio(log_ratios: Floats) -> Ratio:

@@ -122,7 +122,7 @@ def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(
 ) -> None:
     with source(lab(tmp_path), "rates") as study:
         said = answer(study)
-    assert "gspo" in said.text
+    assert "gspo differs from grpo with each at its own best learning rate" in said.text
     assert "grpo 0.850 at 0.0001; gspo 0.833 at 0.001" in said.ground
     assert (
         "same sign on every seed: at 0.0001 −0.250, at 0.001 +0.117, at 0.01 +0.150" in said.ground
