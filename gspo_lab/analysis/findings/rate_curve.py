@@ -174,8 +174,10 @@ def _comparisons(
     matched = study_certificate(source).on(source.declaration.deciding)
     withheld = [Reason("not-matched", why) for whys in matched.reasons.values() for why in whys]
     if missing:
-        count = len(source.declaration.deciding)
-        text = f"runs are missing, {len(seeds)} of {count} seeds are complete at every value"
+        text = (
+            f"runs are missing, {len(seeds)} of {len(source.declaration.deciding)} seeds are"
+            " complete at every value"
+        )
         withheld.append(Reason("pairs-incomplete", text))
     treatments = [arm for arm in scores if arm != baseline]
     heights = {arm: peak_heights(scores_SD) for arm, scores_SD in scores.items()}
@@ -197,7 +199,6 @@ def _comparisons(
     out = []
     for arm, verdict in zip(treatments, verdicts, strict=True):
         difference_SD = scores[arm] - scores[baseline]
-        width = np.ptp(ranges[arm], axis=1) - np.ptp(ranges[baseline], axis=1)
         out.append(
             CurveComparison(
                 arm,
@@ -205,11 +206,8 @@ def _comparisons(
                 replace(verdict, about=about),
                 _ratio(places[arm] - places[baseline]),
                 _ratio(ranges[arm][:, 1] - ranges[baseline][:, 1]),
-                _ratio(width),
-                tuple(
-                    (float(value), paired_t(difference_SD[:, place]))
-                    for place, value in enumerate(values)
-                ),
+                _ratio(np.ptp(ranges[arm], axis=1) - np.ptp(ranges[baseline], axis=1)),
+                tuple(zip(values.tolist(), map(paired_t, difference_SD.T), strict=True)),
             )
         )
     return tuple(out)
@@ -217,9 +215,10 @@ def _comparisons(
 
 def _own_best(declared: Declaration, key: str) -> Reason:
     """What the heights are compared at: each arm's own best value, and the starting models."""
-    own_best = f"with each at its own best {setting_name(key)}"
-    models = starting_models(declared)
-    return Reason("own-best", own_best if models is None else f"{own_best}, {models.text}")
+    texts = [f"with each at its own best {setting_name(key)}"]
+    if models := starting_models(declared):
+        texts.append(models.text)
+    return Reason("own-best", ", ".join(texts))
 
 
 def _ratio(log_ratios: Floats) -> Ratio:
@@ -270,4 +269,4 @@ def _comparison_sentences(comparison: CurveComparison, setting: str) -> list[str
 
 
 def _same_sign(differences: Sequence[float]) -> bool:
-    return all(one > 0 for one in differences) or all(one < 0 for one in differences)
+    return max(differences) < 0 or min(differences) > 0
