@@ -13,7 +13,7 @@ from calling import gspo_lab
 from case_tables import cases
 from laboratory import json_of
 
-from gspo_lab.common.atomic_files import SEAL
+from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.tasks.evaluation.evaluated_models import model_subject
@@ -115,10 +115,7 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
     said = gspo_lab(*asking("tiny-qwen3"))
     (path,) = (here / "runs").rglob("evaluation.json")
     declared = json_of(path)
-    unsealed = {
-        key: value for key, value in declared.items() if key != SEAL
-    }  # as it was written then
-    path.write_text(json.dumps({**unsealed, "lab_version": "0.0.9"}))
+    write_json(path, {**declared, "lab_version": "0.0.9"})
     refused = gspo_lab(*asking("tiny-qwen3"))
     assert refused.code == 2
     assert "lab_version (0.0.9, now " in refused.err.splitlines()[-1]
