@@ -51,7 +51,8 @@ FLOORS: dict[str, int] = {
         ("analysis.findings", "analysis.diagnosis", "training.engines", "exchange.exporters"), 8
     ),
     **dict.fromkeys(("analysis.claims", "running.worker", "running.plan"), 9),
-    **dict.fromkeys(("report", "running.conduct", "running.forkserver", "report.lab"), 11),
+    **dict.fromkeys(("report", "running.conduct", "running.forkserver"), 11),
+    "report.lab": 12,
     "cli": 12,
 }
 """Room -> floor: a file imports from its own room and from lower floors."""

@@ -173,9 +173,9 @@ def _study_header(evidence: "Evidence", study: str) -> list[str]:
     tuned = list[str]()
     if tune is not None and tune.trials is not None:
         tuned.append(f"{budget(tune)}, {tune.trials}: {choices_text(tune)}")
-    said, ground, next_command = answer_view(source).summary
-    replicated = lines(source)
-    return [source.declaration.question, said, ground, *tuned, *replicated, "", next_command]
+    answer = answer_view(source).answer
+    answered = [source.declaration.question, answer.said, answer.rests_on]
+    return [*answered, *tuned, *lines(source), "", f"Next: {answer.next}"]
 
 
 def _evaluations(evidence: Any, name: str) -> list[JsonObject]:

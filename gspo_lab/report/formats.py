@@ -15,8 +15,19 @@ from typing import Any
 from markupsafe import Markup
 
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.text import UNSEEN, visible
+from gspo_lab.common.text import (
+    UNSEEN,
+    capital,
+    counted,
+    difference,
+    level,
+    listed,
+    setting_name,
+    tenth_percent,
+    visible,
+)
 from gspo_lab.common.text import between as interval_of
+from gspo_lab.common.text import percent as whole_percent
 from gspo_lab.common.text import signed as difference_of
 
 NOT_MEASURED = "not measured"
@@ -250,10 +261,20 @@ def fenced(lines: Iterable[str]) -> Markup:
 
 
 FILTERS = {
+    "between": between,
     "blank": blank,
+    "capital": capital,
+    "counted": counted,
+    "difference": difference,
+    "general": "{:g}".format,
+    "level": level,
+    "listed": listed,
     "number": format_number,
     "percent": percent,
+    "whole_percent": whole_percent,
+    "tenth_percent": tenth_percent,
     "setting": setting,
+    "setting_name": setting_name,
     "signed": signed,
     "limits": limits,
     "marked": marked,

@@ -22,7 +22,6 @@ from gspo_lab.analysis.claims import answer, judge
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
-from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import verdicts
 from gspo_lab.analysis.readings.answers import scores
 from gspo_lab.analysis.stats.stability import comparison
@@ -32,6 +31,7 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.recording.store.schema import RECORD_TABLES
+from gspo_lab.report.templating import statement
 
 
 class Lab:
@@ -215,12 +215,12 @@ class Study:
             [
                 verdict.subject,
                 *(getattr(verdict, name) for name in rule),
-                verdict.label,
+                statement("label", verdict),
                 *(getattr(verdict.paired, name) for name in paired),
                 verdict.margin,
                 comparison(verdict).smallest_detectable,
                 verdict.because or None,
-                sentence(verdict),
+                statement("sentence", verdict),
             ]
             for verdict in verdicts(self.source).values()
         ]
@@ -272,7 +272,8 @@ class Study:
     def answer(self) -> str:
         """The three lines that `gspo-lab show` and the report open with."""
         answered = answer(self.source)
-        return "\n".join((answered.text, answered.ground, f"Next: {answered.command}"))
+        said = statement("answer", answered)
+        return "\n".join((said, statement("grounds", answered), f"Next: {answered.command}"))
 
 
 def _word(name: str, word: str, choices: Iterable[str]) -> str:

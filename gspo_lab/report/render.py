@@ -29,7 +29,7 @@ from gspo_lab.report.views.view import View, to_json
 GIST = 8
 """Lines of a study's answer that stand above the fold of the .md."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of the .json; it rises when a key changes its meaning."""
 
 

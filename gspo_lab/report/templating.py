@@ -2,6 +2,8 @@
 
 `templates/NAME.j2` renders a view for both, `NAME.html.j2` and `NAME.md.j2` for one of them. What
 sections are made of (`table`, `paragraph`, `fold`, ...) are the macros of html.j2 and markdown.j2.
+What is stated of a verdict, an answer or a decision are the macros of text.j2, which every output
+quotes: `statements`.
 """
 
 import functools
@@ -35,7 +37,8 @@ from gspo_lab.report.formats import (
     written,
 )
 
-Output = Literal["html", "md"]
+Output = Literal["html", "md", "text"]
+LIBRARIES: dict[Output, str] = {"html": "html.j2", "md": "markdown.j2", "text": "text.j2"}
 Column = str | tuple[str, str | int] | tuple[str, str | int, str]
 """A column of a table: its title, and where a row's value is not at the column's place, the path to
 it ("1.final": of the row's second entry the field `final`) and the filter that formats it."""
@@ -111,21 +114,27 @@ class CompiledTemplates(BytecodeCache):
 @functools.cache
 def environment(output: Output) -> Environment:
     """The templates of one output. Every text in them is made inert, and what is None or NaN says
-    that it was not measured."""
-    text, cell = (html_text, html_text) if output == "html" else (markdown_text, _cell)
+    that it was not measured. Statements are plain text, which the other outputs make inert."""
+    text: Callable[[Any], str] = {
+        "html": html_text,
+        "md": markdown_text,
+        "text": written,
+    }[output]
     jinja = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         bytecode_cache=CompiledTemplates(),
-        autoescape=True,
+        autoescape=output != "text",
         finalize=text,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    cell = html_text if output == "html" else _cell
     jinja.filters.update(FILTERS)
     jinja.globals.update(cells=functools.partial(cells, text=cell), nothing=NONE, zip=zip)
     jinja.globals.update(page=output == "html", not_measured=NOT_MEASURED)
-    library = jinja.get_template("html.j2" if output == "html" else "markdown.j2").module
+    jinja.globals.update(statement=statement, statements=statements)
+    library = jinja.get_template(LIBRARIES[output]).module
     macros = {name: value for name, value in vars(library).items() if not name.startswith("_")}
     jinja.globals.update(macros)
     return jinja
@@ -139,3 +148,15 @@ def template_of(name: str, output: Output) -> Template | None:
         except TemplateNotFound:
             continue
     return None
+
+
+def statements(name: str, *about: Any, **options: Any) -> list[str]:
+    """What a macro of text.j2 states about verdicts, answers or decisions, a line each."""
+    macro: Any = environment("text").globals[name]
+    lines = str(macro(*about, **options)).splitlines()
+    return [" ".join(line.split()) for line in lines if line.strip()]
+
+
+def statement(name: str, *about: Any, **options: Any) -> str:
+    """The same as one text."""
+    return " ".join(statements(name, *about, **options))

@@ -10,12 +10,12 @@ from gspo_lab.report.views.answer import AnswerView
 
 def print_answer(view: AnswerView, console: Console) -> None:
     """Print the answer, the arms, then the details and the next command."""
-    said, ground, next_command = view.summary
-    console.print(said, style="bold", markup=False, highlight=False)
-    console.print(f"{ground}\n", markup=False, highlight=False)
+    answer = view.answer
+    console.print(answer.said, style="bold", markup=False, highlight=False)
+    console.print(f"{answer.rests_on}\n", markup=False, highlight=False)
     console.print(arms_table(view))
     console.print("")
-    for line in (*view.details, next_command):
+    for line in (*view.details, f"Next: {answer.next}"):
         console.print(line, markup=False, highlight=False)
 
 

@@ -11,15 +11,14 @@ from calling import gspo_lab, lab_error
 from laboratory import rendered, source, study_json
 
 from gspo_lab.analysis.findings.decision import decision
-from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import ingest
+from gspo_lab.report.templating import statements
 from gspo_lab.running.worker import StopSignal, train
 
 READER = """
@@ -101,8 +100,8 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
         "other facts",
         "benchmark items",
     }
-    assert flags(decided)[0] == "Recorded by trl 1.16.0: taken on trust."
-    assert "The pairs are taken on trust: own record, weights" in decided_sentences(decided)[0]
+    assert statements("flags", decided)[0] == "Recorded by trl 1.16.0: taken on trust."
+    assert "The pairs are taken on trust: own record, weights" in statements("decision", decided)[0]
     report = rendered(database, "toy")
     told = study_json(report)["provenance"]["origins"]
     first = f"Recorded by trl 1.16.0, read from {tmp_path}/grpo-0.json (reward is rewards/mean)"

@@ -142,9 +142,10 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
     )
     verdict = study_json(found)["answer"]["comparisons"]["gspo"]
     assert (verdict["word"], verdict["better"]) == ("better by more than the margin", "gspo")
-    assert verdict["differences"] == [0.2, 0.25, 0.3]
+    paired = verdict["paired"]
+    assert paired["differences"] == [0.2, 0.25, 0.3]
     assert verdict["estimate"] == 0.25
-    assert [verdict["low"], verdict["high"]] == pytest.approx([0.12579, 0.37421], abs=1e-5)
+    assert [paired["low"], paired["high"]] == pytest.approx([0.12579, 0.37421], abs=1e-5)
     told = "gspo is better than grpo by more than the margin on this one starting model"
     assert f"{told}: +0.25 (95 % interval +0.13 to +0.37), 3 seeds." in found.html.replace(
         "\u00a0", " "
@@ -257,7 +258,7 @@ def test_scores_without_problems_leave_no_nan_on_the_page(tmp_path: Path) -> Non
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, seeds=1), "toy")
     verdict = study_json(found)["answer"]["comparisons"]["gspo"]
-    assert (verdict["word"], verdict["low"], verdict["estimate"] is None) == (
+    assert (verdict["word"], verdict["paired"]["low"], verdict["estimate"] is None) == (
         "no verdict",
         None,
         False,
@@ -385,7 +386,7 @@ def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:
         "moe.md",
     ]
     assert paths[0].read_text(encoding="utf-8") == report.html
-    assert json_of(paths[1])["format"] == 2
+    assert json_of(paths[1])["format"] == 3
 
 
 def test_json_has_sorted_keys_and_six_digits(report: Report) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,10 +33,11 @@ from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
 from gspo_lab.report.formats import HEAD, TAIL, marked, turns_text
 from gspo_lab.report.plotly_json import LIGHT
-from gspo_lab.report.views.calibration import calibration_lines, uneven_line
+from gspo_lab.report.templating import statement, statements
+from gspo_lab.report.views.calibration import stated_rates, uneven_rate
 from gspo_lab.report.views.transcripts import BUDGET
 from gspo_lab.report.views.updates import skipping
-from gspo_lab.report.views.verdicts import numbers, summary
+from gspo_lab.report.views.verdicts import verdict_view
 from gspo_lab.report.views.view import to_json
 from gspo_lab.study import Run, Study, load_study
 
@@ -116,19 +118,20 @@ def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report)
     11 are won (+1) on every seed, 12 on two of three and 13 on one: column means -1, 0 x 13, 1 x 4,
     2/3, 1/3, sum 4.
     """
-    compared = section(toy, "answer")["comparisons"]["gspo"]
+    verdict = section(toy, "answer")["comparisons"]["gspo"]
+    compared = verdict["paired"]
     assert [compared["low"], compared["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
     # Vi = var of those 20 / 20 = (1 + 4 + 4/9 + 1/9 - 4**2 / 20) / 19 / 20; Vs = .05**2 / 3; Vr by
     # its definition
     columns = np.array([-1.0, *[0.0] * 13, *[1.0] * 4, 2 / 3, 1 / 3])
     by_items = float(columns.var(ddof=1)) / 20
     assert by_items == pytest.approx((1 + 4 + 5 / 9 - 0.8) / 380)
-    low, high = compared["new_problems_too"]
+    low, high = (verdict["new_problems"][end] for end in ("low", "high"))
     assert (low + high) / 2 == pytest.approx(0.2)
     assert high - low > 2 * 1.96 * by_items**0.5 > compared["high"] - compared["low"]
     found = section(toy, "scores")["benches"]["addition"]["problems"]["differences"]["gspo"]
     assert found["these_problems"] == [compared["low"], compared["high"]]
-    assert found["new_problems_too"] == compared["new_problems_too"]
+    assert found["new_problems_too"] == [low, high]
     assert "interval, new problems too" in toy.html
     assert f"new problems too {low:+.2f} to {high:+.2f}".replace("-", "−") in toy.markdown
 
@@ -321,12 +324,12 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
     # t(6) at .9875 is 2.9687: 6 / sqrt 5 -+ 2.9687 sqrt(8/9) / sqrt 5.
     assert (
         "(95 % interval +1.65 to +3.71), interval of the verdict +1.43 to +3.93 (97.5 %)"
-        in numbers(first)
+        in statement("numbers", verdict_view(first))
     )
-    assert "of the verdict" not in numbers(second)
-    assert summary(first)["rests_on"] == pytest.approx([1.4316, 3.9350], abs=1e-3)
-    data = to_json(summary(first))
-    assert (data["looks"], data["arms_judged_together"]) == ([], 2)
+    assert "of the verdict" not in statement("numbers", verdict_view(second))
+    data = to_json(verdict_view(first))
+    assert data["interval"] == pytest.approx([1.4316, 3.9350], abs=1e-3)
+    assert (data["rule"]["looks"], data["family"]) == ([], 2)
 
 
 def rate(cell: str, n: int, method: str, count: str = "false_words") -> str:
@@ -342,7 +345,7 @@ def test_each_word_quotes_its_own_row() -> None:
     alone = decide_all(tight[:1], Rule(0.02))
     among = decide_all(tight, Rule(0.02, looks=(5, 8)))
     assert [one.word for one in (*alone, *among)] == ["equivalent within the margin"] * 4
-    pair, equivalent = calibration_lines(alone)
+    pair, equivalent = statements("calibration", stated_rates(alone))
     paired = "paired t over seeds"
     falls = "15 % of one arm's runs unstable"
     assert pair.startswith(
@@ -352,7 +355,7 @@ def test_each_word_quotes_its_own_row() -> None:
     )
     worst = rate("seed sd 0.8, answers' sd 0.5 margins", 5, "equivalent, truth: the margin")
     assert f"differ by the margin in at most {worst} of the studies of 5 pairs" in equivalent
-    _, family, looks, _ = calibration_lines(among)
+    _, family, looks, _ = statements("calibration", stated_rates(among))
     holm = "any arm better or worse, Holm"
     assert family.startswith(f"Any of 3 arms: {rate('3 arms against one', 5, holm)} false words")
     noisy = "the baseline 4x as noisy"
@@ -362,11 +365,11 @@ def test_each_word_quotes_its_own_row() -> None:
     assert f"where {every} ({favour} favour that side)" in family
     looked = rate("normal, looks after 5 and 8", 8, "better or worse, at any look")
     assert looks.startswith(f"A pair over all looks: {looked} false words")
-    assert calibration_lines(decide_all(tight, Rule(0.02, alpha=0.01))) == []
-    assert calibration_lines(decide_all([Scores([0.1, 0.2], [0.3, 0.4])], Rule(0.02))) == []
-    (twelve,) = calibration_lines(decide_all([Scores([0.1] * 12, range(12))], Rule(0.02)))
-    assert "of 8 pairs" in twelve
-    contrast, _, _ = calibration_lines(alone, alone[0])
+    for arms, alpha in ((tight, 0.01), ([Scores([0.1, 0.2], [0.3, 0.4])], 0.05)):
+        assert not stated_rates(decide_all(arms, Rule(0.02, alpha))).false_words
+    (twelve,) = stated_rates(decide_all([Scores([0.1] * 12, range(12))], Rule(0.02))).false_words
+    assert twelve.plain.n == 8
+    contrast, _, _ = statements("calibration", stated_rates(alone, alone[0]))
     side = rate("2 x 2, 20 % of one side's runs unstable", 5, "contrast, better or worse")
     assert f"{side} where 20 % of one side's runs unstable" in contrast
 
@@ -382,12 +385,12 @@ def test_a_better_on_arms_with_unstable_runs_states_the_rate_of_its_direction() 
         scores: list[float],
         unstable: tuple[int, int],
         arms: int = 1,
-        looks: tuple[int, ...] = (),
-        order: tuple[str, ...] = (),
+        **rule: Any,
     ) -> str | None:
         counts = (unstable[0], 5), (unstable[1], 5)
         arm = Scores(low, scores, ("a", "b"), unstable=counts)
-        return uneven_line(decide_all([arm] * arms, Rule(0.02, looks=looks, order=order))[0])
+        found = uneven_rate(decide_all([arm] * arms, Rule(0.02, **rule))[0])
+        return None if found is None else statement("uneven", found)
 
     assert line(high, (0, 0)) is None
     assert line(low, (1, 0)) is None

@@ -15,24 +15,13 @@ from gspo_lab.analysis.findings.decision import UNPAIRED, decision
 from gspo_lab.analysis.findings.executions import REPLICATION, all_executions
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import ranked
-from gspo_lab.analysis.findings.rate_curve import curve_sentences, rate_curve
+from gspo_lab.analysis.findings.rate_curve import rate_curve
 from gspo_lab.analysis.findings.reference_levels import ReferenceLevels, reference_levels
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED
-from gspo_lab.analysis.findings.sentences import (
-    grouped,
-    headline,
-    loses,
-    stated,
-    statements,
-    unstable_counts,
-)
 from gspo_lab.analysis.findings.stability import count_unstable_runs, stability_verdicts
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
-from gspo_lab.analysis.stats.ed50 import DoseLimits
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS
-from gspo_lab.analysis.stats.stability import StabilityVerdict
 from gspo_lab.analysis.stats.verdict import (
     EQUIVALENT,
     NOT_SHOWN_BEYOND,
@@ -40,7 +29,7 @@ from gspo_lab.analysis.stats.verdict import (
     Verdict,
 )
 from gspo_lab.common.states import State
-from gspo_lab.common.text import MINUS, capital, counted, difference, percent, signed
+from gspo_lab.common.text import capital, counted
 from gspo_lab.study.overrides import drop_options
 from gspo_lab.study.schema import RATE
 from gspo_lab.study.verdict_tables import score_named
@@ -60,20 +49,29 @@ OPEN: frozenset[str] = frozenset({"inconclusive", "no verdict"})
 
 
 @dataclass(frozen=True)
+class Statement:
+    """What a macro of the report's text.j2, `name`, states of verdicts or of a decision."""
+
+    name: str
+    of: Any
+
+
+@dataclass(frozen=True)
 class StudyAnswer:
     """`word` is the answer in a word or two. `verdicts` answer the question; without any, `why`
     says why not.
 
-    `grounds` are sentences on the facts behind the answer, `next` the arguments of the proposed
-    gspo-lab command. Imported runs have none; `instead` says what to do.
+    `grounds` are the facts behind the answer, `next` the arguments of the proposed gspo-lab
+    command. Imported runs have none; `instead` says what to do. The macros `answer` and `grounds`
+    of the report's text.j2 write it.
     """
 
     word: str
     colour: Colour
     next: tuple[str, ...]
-    grounds: tuple[str, ...]
+    grounds: tuple[str | Statement, ...]
     verdicts: tuple[Verdict, ...] = ()
-    why: str = ""
+    why: str | Statement = ""
     instead: str = ""
     levels: Mapping[str, ReferenceLevels] = field(default_factory=dict)
     """By subject of a verdict on final scores, the levels that it compares."""
@@ -82,14 +80,6 @@ class StudyAnswer:
     def command(self) -> str:
         """The command to type next, or what to do where there is none."""
         return self.instead or f"gspo-lab {shlex.join(self.next)}"
-
-    @property
-    def label(self) -> str:
-        """The answer in a few words; of a single verdict its label."""
-        if self.why or len(self.verdicts) != 1:
-            return self.word
-        (verdict,) = self.verdicts
-        return f"{verdict.subject} {loses(verdict)}" if self.both_lose else verdict.label
 
     @property
     def first_levels(self) -> ReferenceLevels | None:
@@ -101,47 +91,6 @@ class StudyAnswer:
         """Whether the answer is between sides that both end below their start."""
         levels = self.first_levels
         return levels is not None and levels.both_lose and self.verdicts[0].direction != 0
-
-    @property
-    def sentences(self) -> list[str]:
-        """The answer as one sentence with its numbers, then what limits it, and what is said of
-        the other arms.
-        """
-        if self.why:
-            return [self.why]
-        first, *later = self.verdicts
-        if first.baseline is None:
-            return [headline(self.verdicts)] if later else statements(first)
-        out = stated(first, both_lose=self.both_lose)
-        if self.first_levels is not None:
-            out += self.first_levels.sentences
-        if later:
-            out.append(f"Other arms against {first.baseline}: {grouped(later)}.")
-        return out
-
-    @property
-    def text(self) -> str:
-        """The answer as a sentence, with what limits it."""
-        return " ".join(self.sentences)
-
-    @property
-    def ground(self) -> str:
-        """What the answer rests on: the levels of both sides first. The numbers that the answer
-        itself states are not repeated.
-        """
-        levels = "" if self.first_levels is None else self.first_levels.line
-        return " ".join(filter(None, (levels, *self.grounds)))
-
-    def to_json(self) -> dict[str, str]:
-        """The answer as the report's JSON and `gspo-lab run --json` have it."""
-        return {
-            "word": self.word,
-            "colour": self.colour,
-            "label": self.label,
-            "said": self.text,
-            "rests_on": self.ground,
-            "next": self.command,
-        }
 
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
@@ -205,11 +154,11 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     if decided.doses is not None:
         return _dose_answer(source)
     if not decided.verdicts:
-        why = " ".join(decided_sentences(decided))
+        found = Statement("decision", decided)
         command = _rerun(source, "plan")
         if declared.sweep is None and declared.baseline not in declared.arms:
             command = ("run", *drop_options(_commands(source), "--arms"))
-        return StudyAnswer("no verdict", "grey", command, (count,), why=why)
+        return StudyAnswer("no verdict", "grey", command, (count,), why=found)
     return _withheld(source) or (
         _stability_answer if declared.verdict.question == "stability" else _score_answer
     )(source)
@@ -230,7 +179,7 @@ def _withheld(source: Source) -> StudyAnswer | None:
         more = f" and {len(lacking) - NAMED_RUNS} more" if len(lacking) > NAMED_RUNS else ""
         runs = f"{', '.join(lacking[:NAMED_RUNS])}{more}."
         return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
-    measured = (_differences(verdicts),)
+    measured = (Statement("differences", verdicts),)
     barred = [verdict for verdict in verdicts if verdict.barred]
     if barred:
         command = ("records", "regrade") if decided.matched.ok else ("certify",)
@@ -291,7 +240,7 @@ def _word(verdicts: Sequence[Comparison]) -> str:
 
 def _stability_answer(source: Source) -> StudyAnswer:
     """Grey, too, where no run was unstable: then stability cannot be compared."""
-    verdicts: tuple[StabilityVerdict, ...] = tuple(stability_verdicts(source).values())
+    verdicts = tuple(stability_verdicts(source).values())
     words = {verdict.word for verdict in verdicts}
     counts = count_unstable_runs(source)
     if not counts.judged:
@@ -302,12 +251,12 @@ def _stability_answer(source: Source) -> StudyAnswer:
         )
         return StudyAnswer(NOT_JUDGED, "grey", _rerun(source, "plan"), (ground,), why=why)
     if not counts.reached and not words & {"more stable", "less stable"}:
-        scores = headline(tuple(decision(source).verdicts.values()), bounded=False)
-        grounds = (_unstable(source), f"Final scores alone: {scores}")
+        scores = Statement("final_scores", tuple(decision(source).verdicts.values()))
+        facts = (_unstable(source), scores)
         command = _other_rate(source, 2.0, "further")
         why = "Not answered: no run became unstable, so these settings cannot compare stability."
-        return StudyAnswer("no unstable runs", "grey", command, grounds, why=why)
-    grounds = (_unstable_by_arm(verdicts), _drops(verdicts))
+        return StudyAnswer("no unstable runs", "grey", command, facts, why=why)
+    grounds = (Statement("steadiness", verdicts),)
     if words <= OPEN:
         more = _more_seeds(source, max(8, 2 * len(decision(source).seeds)))
         return StudyAnswer("inconclusive", "grey", more, grounds, verdicts)
@@ -323,7 +272,7 @@ def _rate_curve_answer(source: Source) -> StudyAnswer:
     """The answer of `[verdict] over`: each arm at its own best value of the swept setting."""
     curve = rate_curve(source)
     assert curve is not None
-    grounds = tuple(curve_sentences(curve))
+    grounds = (Statement("score_curves", curve),)
     if not curve.comparisons:
         runs = f"{counted(len(curve.missing), 'run')} without a score."
         why = "Not answered: fewer than two seeds have a score at every value."
@@ -345,13 +294,13 @@ def _rate_curve_answer(source: Source) -> StudyAnswer:
 def _dose_answer(source: Source) -> StudyAnswer:
     doses = decision(source).doses
     assert doses is not None
-    why = " ".join(decided_sentences(decision(source)))
+    why = Statement("decision", decision(source))
     if not decision(source).matched.on(decision(source).seeds).ok:
         ground = "The sweep's runs are not matched; see the certificate."
         return StudyAnswer("no verdict", "red", ("certify", source.study), (ground,), why=why)
     values = f"{len(doses.arms[doses.baseline].points)} values of {doses.key} were swept."
     grounds = (_unstable(source), values)
-    resolved = [_excludes_one(ratio) for ratio in doses.ratios.values()]
+    resolved = [ratio.excludes_one for ratio in doses.ratios.values()]
     if all(resolved) and resolved:
         signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
         word = (
@@ -365,15 +314,6 @@ def _dose_answer(source: Source) -> StudyAnswer:
     if not count_unstable_runs(source).reached:
         return StudyAnswer("no unstable runs", "grey", _rerun(source, "plan"), grounds, why=why)
     return StudyAnswer("inconclusive", "grey", _rerun(source, "plan"), grounds, why=why)
-
-
-def _excludes_one(ratio: DoseLimits) -> bool:
-    return (
-        ratio.resolved
-        and ratio.low is not None
-        and ratio.high is not None
-        and not ratio.low <= 1 <= ratio.high
-    )
 
 
 def _claims_answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
@@ -415,44 +355,6 @@ def _causes(source: Source) -> str:
     if min(steps) < max(steps):
         onset = f"steps {min(steps)} to {max(steps)}"
     return f"Cause: {' and '.join(causes)}, at {onset}."
-
-
-def _differences(verdicts: Sequence[Comparison]) -> str:
-    estimates = [verdict.estimate for verdict in verdicts if verdict.estimate is not None]
-    if not estimates:
-        return "No difference is measured."
-    first = next(verdict for verdict in verdicts if verdict.estimate is not None)
-    margin = f"margin ±{first.margin:g}"
-    pairs = f"{counted(first.paired.n, 'pair')} of runs"
-    if len(estimates) > 1:
-        return (
-            f"Differences of {signed(min(estimates))} to {signed(max(estimates))}, {margin},"
-            f" {pairs} an arm."
-        )
-    ends = (first.paired.low, first.paired.high)
-    text = difference(estimates[0], ends, first.alpha, first.margin)
-    return f"{first.subject} {MINUS} {first.baseline}: {text}, {margin}, {pairs}."
-
-
-def _unstable_by_arm(verdicts: Sequence[StabilityVerdict]) -> str:
-    rates = {str(verdicts[0].baseline): verdicts[0].unstable[0]}
-    rates |= {verdict.subject: verdict.unstable[1] for verdict in verdicts}
-    return f"{unstable_counts({arm: (rate.k, rate.n) for arm, rate in rates.items()})}."
-
-
-def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
-    """How far final scores lie below the best ones, arm by arm, relative and in points of score."""
-    measured = [verdict for verdict in verdicts if verdict.points.n]
-    if not measured:
-        return ""
-    drops = {str(measured[0].baseline): measured[0].drops[0]}
-    drops |= {verdict.subject: verdict.drops[1] for verdict in measured}
-    shares = ", ".join(f"{arm} {percent(share)}" for arm, (share, _) in drops.items())
-    points = ", ".join(f"{points:.3f}" for _, points in drops.values())
-    margin = f"margin ±{percent(measured[0].drop.margin)}"
-    return (
-        f"Drop from best, relative to the gain: {shares} ({margin}); in points of score: {points}."
-    )
 
 
 def _commands(source: Source) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, signed
@@ -76,29 +76,11 @@ class Ungraded:
             reasons.append(_ungraded_answers_decide(self.counts, verdict, self.verdict))
         return tuple(reasons)
 
-    def to_json(self) -> JsonObject:
-        """Plain data, as the report's JSON has it."""
-        paired = self.verdict.paired
-        return {
-            "answers": dict(zip(self.labels, self.answers, strict=True)),
-            "not_graded": dict(zip(self.labels, self.errors, strict=True)),
-            "problems_with_more": dict(zip(self.labels, self.more, strict=True)),
-            "p": self.p,
-            "counted_as_wrong": {
-                "word": self.verdict.word,
-                "better": self.verdict.better,
-                "estimate": paired.estimate,
-                "low": paired.low,
-                "high": paired.high,
-                "differences": list(paired.differences),
-            },
-        }
-
 
 def _ungraded_answers_decide(counts: str, left_out: Comparison, wrong: Comparison) -> Reason:
     text = (
         f"answers that could not be graded ({counts}) decide: left out it reads"
-        f" '{left_out.label}', counted as incorrect '{wrong.label}'"
+        f" '{left_out.word}', counted as incorrect '{wrong.word}'"
     )
     return Reason("ungraded-answers-decide", text)
 

@@ -28,7 +28,7 @@ from gspo_lab.analysis.stats.peaks import (
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
-from gspo_lab.common.text import MINUS, listed, setting_name, signed
+from gspo_lab.common.text import setting_name
 from gspo_lab.study.declaration import Declaration
 
 
@@ -84,6 +84,15 @@ class CurveComparison:
     upper: Ratio
     width: Ratio
     differences: tuple[tuple[float, PairedT], ...]
+
+    @property
+    def one_sided(self) -> list[tuple[float, PairedT]]:
+        """The differences that have the same sign on every seed."""
+        out = []
+        for value, paired in self.differences:
+            if paired.n and (min(paired.differences) > 0 or max(paired.differences) < 0):
+                out.append((value, paired))
+        return out
 
 
 @dataclass(frozen=True)
@@ -228,45 +237,3 @@ def _ratio(log_ratios: Floats) -> Ratio:
         return Ratio(None, None, None)
     ends = [None if end is None else math.exp(end) for end in (interval.low, interval.high)]
     return Ratio(math.exp(interval.estimate), ends[0], ends[1])
-
-
-def curve_sentences(curve: RateCurve) -> list[str]:
-    """What the curves say beside the verdict on their heights, one sentence each."""
-    setting = setting_name(curve.key)
-    heights = []
-    for one in curve.curves:
-        places = listed([f"{value:g}" for value in sorted(set(one.best))])
-        heights.append(f"{one.arm} {one.height:.3f} at {places}")
-    out = [f"Best {setting} of each, chosen without the scored seed: {'; '.join(heights)}."]
-    for comparison in curve.comparisons:
-        out += _comparison_sentences(comparison, setting)
-    ends = [one.arm for one in curve.curves if not one.inside]
-    if ends:
-        out.append(f"The peak of {listed(ends)} lies at an end of the values that were tried.")
-    return out
-
-
-def _comparison_sentences(comparison: CurveComparison, setting: str) -> list[str]:
-    arm = comparison.arm
-    baseline = comparison.baseline
-    out = []
-    ratios = {
-        f"The best {setting} of {arm}": comparison.place,
-        f"The largest {setting} near the peak of {arm}": comparison.upper,
-    }
-    for subject, ratio in ratios.items():
-        if ratio.estimate is not None:
-            ends = "" if ratio.low is None else f" ({ratio.low:.2f} to {ratio.high:.2f})"
-            out.append(f"{subject} is {ratio.estimate:.2f} times that of {baseline}{ends}.")
-    alike = [
-        f"at {value:g} {signed(paired.estimate)}"
-        for value, paired in comparison.differences
-        if paired.estimate is not None and _same_sign(paired.differences)
-    ]
-    if alike:
-        out.append(f"{arm} {MINUS} {baseline} has the same sign on every seed: {', '.join(alike)}.")
-    return out
-
-
-def _same_sign(differences: Sequence[float]) -> bool:
-    return max(differences) < 0 or min(differences) > 0

@@ -12,7 +12,6 @@ from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.verdict import Comparison
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.text import MINUS, difference, percent
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,9 @@ class ScoreLevels:
         return self.start is not None and self.final is not None and self.final < self.start
 
     @property
-    def text(self) -> str:
-        """The levels with the share that is kept; empty where one was not measured."""
-        if self.start is None or self.best is None or self.final is None:
-            return ""
-        scores = f"{self.name} {self.start:.3f}, {self.best:.3f}, {self.final:.3f}"
-        if self.kept is None:
-            return f"{scores} (gained nothing)"
-        share = percent(self.kept) if self.kept >= 0 else "less than nothing"
-        return f"{scores} (keeps {share} of its best gain)"
+    def measured(self) -> bool:
+        """Whether all three were measured."""
+        return None not in (self.start, self.best, self.final)
 
 
 @dataclass(frozen=True)
@@ -75,29 +68,6 @@ class ReferenceLevels:
     def opposite_at_best(self) -> bool:
         """Whether the side that ends better is behind at each run's best evaluation."""
         return self.direction * (self.at_best.estimate or 0.0) < 0
-
-    @property
-    def line(self) -> str:
-        """Start, best evaluation and final score of both sides, in one sentence; empty where one
-        was not measured.
-        """
-        parts = [side.text for side in (self.baseline, self.subject)]
-        return f"Start, best evaluation, end: {'; '.join(parts)}." if all(parts) else ""
-
-    @property
-    def sentences(self) -> list[str]:
-        """What the headline must add, a sentence per fact; empty where it can be read as it is."""
-        out = []
-        if self.both_lose:
-            out.append("Both end below their start.")
-        if self.opposite_at_best and self.at_best.estimate is not None:
-            ends = (self.at_best.low, self.at_best.high)
-            apart = difference(self.at_best.estimate, ends, self.at_best.alpha, None)
-            out.append(
-                "At each run's best evaluation the sign is the opposite:"
-                f" {self.subject.name} {MINUS} {self.baseline.name} {apart}."
-            )
-        return out
 
 
 @once

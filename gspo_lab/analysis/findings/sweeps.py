@@ -76,6 +76,11 @@ class Law:
     quantity: str
     exponent: PairedT
 
+    @property
+    def title(self) -> str:
+        """What the law is of."""
+        return QUANTITIES[self.quantity]
+
 
 @dataclass(frozen=True)
 class Lengths:

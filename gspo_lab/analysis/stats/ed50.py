@@ -70,6 +70,13 @@ class DoseLimits:
         """Whether both limits are known."""
         return self.reason is None
 
+    @property
+    def excludes_one(self) -> bool:
+        """Whether both limits are known and lie on one side of 1."""
+        if self.low is None or self.high is None:
+            return False
+        return self.resolved and not self.low <= 1 <= self.high
+
 
 def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> DoseLimits:
     """The dose at which half collapse, 10^m with logit P = b (log10 dose - m), b >= 0.

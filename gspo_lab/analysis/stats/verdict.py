@@ -5,7 +5,6 @@ is the same for two arms. `calibration.py` measures the error rates of these fun
 of simulated studies.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -69,7 +68,6 @@ UNFAVOURABLE: tuple[VerdictLabel, ...] = (
 BEYOND: tuple[VerdictLabel, ...] = (FAVOURABLE[0], UNFAVOURABLE[0])
 NOT_SHOWN_BEYOND: tuple[VerdictLabel, ...] = (FAVOURABLE[1], UNFAVOURABLE[1])
 UNRESOLVED: tuple[VerdictLabel, ...] = ("inconclusive", "no verdict", "not testable here")
-COMPARATIVE = re.compile("^(better|worse|more stable|less stable)")
 NO_INTERVAL = "no-interval"
 """The code of the one reason that lies in the pairs themselves: they give no interval."""
 ONE_SEED_TURNS = "one-seed-turns"
@@ -105,29 +103,14 @@ class Verdict:
         return (self.word in FAVOURABLE) - (self.word in UNFAVOURABLE)
 
     @property
+    def better(self) -> str | None:
+        """The side that is better; None where that is not said."""
+        return (self.baseline, None, self.subject)[self.direction + 1]
+
+    @property
     def because(self) -> str:
         """Why the verdict is what it is, in one line; empty where nothing needs a reason."""
         return joined(self.reasons)
-
-    @property
-    def label(self) -> str:
-        """Subject, baseline and word, without a verb."""
-        if self.baseline is None:
-            return f"{self.subject} {self.word}"
-        if self.word in (EQUIVALENT, "equally stable"):
-            return f"{self.subject} and {self.baseline} {self.word}"
-        if self.direction:
-            return f"{self.subject} {self.than_baseline()}"
-        return f"{self.subject} against {self.baseline}: {self.word}"
-
-    def than_baseline(self, about: str = "") -> str:
-        """The comparative with the baseline: "better than grpo by more than the margin".
-
-        `about` limits it: " on this one starting model".
-        """
-        comparison, comma, size = self.word.partition(",")
-        compared = COMPARATIVE.sub(lambda match: f"{match[0]} than {self.baseline}", comparison)
-        return f"{compared}{about}{comma}{size}"
 
     @property
     def resolved(self) -> bool:
@@ -236,9 +219,13 @@ class Comparison(Verdict):
     """Per arm (k, n): the unstable runs of those that could be judged. None: not known."""
 
     @property
-    def better(self) -> str | None:
-        """The side that is better; None where that is not said."""
-        return (self.baseline, None, self.subject)[self.direction + 1]
+    def adjusted(self) -> bool:
+        """Whether the verdict rests on a wider interval than that at 1 - alpha, as it shares its
+        error rate with others.
+        """
+        if self.interval is None or self.word == "no verdict":
+            return False
+        return self.level < self.alpha
 
     @property
     def alpha(self) -> float:
@@ -251,6 +238,11 @@ class Comparison(Verdict):
         so.
         """
         return any(mean * (self.estimate or 0.0) < 0 for mean in self.leave_one_out or ())
+
+    @property
+    def highest_unseen_rate(self) -> float:
+        """The highest rate at 1 - alpha of an event that no run of an arm has shown."""
+        return clopper_pearson(0, self.paired.n, 1 - self.alpha).high
 
     @property
     def seeds_for_margin(self) -> int | None:

@@ -5,18 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.analysis.claims import answer as answer_to
-from gspo_lab.analysis.findings.answer import StudyAnswer
+from gspo_lab.analysis.findings.answer import Colour, Statement
 from gspo_lab.analysis.findings.decision import decision, with_sides
-from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.executions import all_executions
-from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.analysis.findings.rate_curve import RateCurve, rate_curve
 from gspo_lab.analysis.findings.run_outcomes import deciding_steps
-from gspo_lab.analysis.findings.sentences import headline, sentence
 from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.findings.sweeps import DoseResponse
 from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, read
 from gspo_lab.analysis.readings import runs as runs_of
@@ -26,13 +22,25 @@ from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations, listed
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.formats import format_number
+from gspo_lab.report.templating import statement, statements
 from gspo_lab.report.views.arms import ArmNumbers, ArmRow, ArmsTable, arm_numbers, arm_tables
 from gspo_lab.report.views.grounds import badge_text, models, progress_of
 from gspo_lab.report.views.rate import rate_chart
-from gspo_lab.report.views.replications import became, linked
 from gspo_lab.report.views.replications import lines as replication_lines
-from gspo_lab.report.views.verdicts import head, numbers, summary
+from gspo_lab.report.views.verdicts import VerdictView, verdict_view
 from gspo_lab.report.views.view import PageOnly, View, by_id
+
+
+@dataclass(frozen=True)
+class AnswerStatement:
+    """The answer in words, what it rests on, and the command to type next."""
+
+    word: str
+    colour: Colour
+    label: str
+    said: str
+    rests_on: str
+    next: str
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,7 @@ class AnswerView(View):
     id = "answer"
     title = "Answer"
     question: str
-    answer: dict[str, str]
-    """word, colour, label, said, rests_on, next."""
+    answer: AnswerStatement
     baseline: str
     primary: str | None
     runs: dict[str, int]
@@ -57,9 +64,12 @@ class AnswerView(View):
     """Of `[verdict] over`: each arm's score against the swept setting."""
     figures: dict[str, Chart]
     """Of `[verdict] over`: these curves."""
-    verdicts: dict[str, dict[str, Any]]
-    comparisons: dict[str, dict[str, Any]]
-    steadiness: dict[str, dict[str, Any]]
+    verdicts: dict[str, VerdictView]
+    """On the declared question: of the arms, or of the contrast."""
+    comparisons: dict[str, VerdictView]
+    """By subject on the final scores: of the arms and of the contrast."""
+    steadiness: dict[str, VerdictView]
+    """By arm on stability."""
     headline: str
     ranking: dict[str, Any] | None
     statement: PageOnly[str]
@@ -71,8 +81,6 @@ class AnswerView(View):
     not_to_conclude: PageOnly[str]
     arms: dict[str, ArmNumbers]
     tables: PageOnly[list[ArmsTable]]
-    by_arm: PageOnly[list[tuple[str, str]]]
-    """A verdict's sentence, and its numbers."""
     matching: PageOnly[str]
     replicated: PageOnly[str]
     details: PageOnly[tuple[str, ...]]
@@ -101,14 +109,11 @@ class AnswerView(View):
         return self.tables[0].rows if self.tables and self.tables[0].of_sweep else []
 
     @property
-    def summary(self) -> tuple[str, str, str]:
-        """The answer, what it rests on, and the next command."""
-        return self.answer["said"], self.answer["rests_on"], f"Next: {self.answer['next']}"
-
-    @property
     def lines(self) -> list[str]:
         """The answer in lines, for the gist of the Markdown."""
-        return [line for line in (*self.summary, *self.details) if line]
+        answer = self.answer
+        gist = (answer.said, answer.rests_on, f"Next: {answer.next}", *self.details)
+        return [line for line in gist if line]
 
 
 def answer_view(study: Source) -> AnswerView:
@@ -117,34 +122,39 @@ def answer_view(study: Source) -> AnswerView:
     """
     decided = decision(study)
     answered = answer_to(study)
-    verdicts = list(verdicts_of(study).values())
-    wider = new_problems(study) if verdicts else {}
+    verdicts = {arm: verdict_view(each, study) for arm, each in verdicts_of(study).items()}
+    comparisons = {each.subject: verdict_view(each, study) for each, _ in with_sides(study)}
+    steadiness = {}
+    if decided.verdicts:
+        for arm, steady in stability_verdicts(study).items():
+            steadiness[arm] = verdict_view(steady, study)
     executions = all_executions(study)
-    contradictions = list(map(became, executions.contradicted))
+    contradictions = statements("contradictions", executions)
     denied = " ".join(contradictions)
-    statement, limits = _statement(study, answered)
-    by_arm = []
-    for verdict in verdicts:
-        by_arm.append((sentence(verdict), numbers(verdict, wider.get(verdict.subject))))
-    comparisons = {}
-    for verdict, _ in with_sides(study):
-        arm = verdict.subject
-        comparisons[arm] = summary(verdict, wider.get(arm))
-        if arm in decided.ungraded:
-            comparisons[arm]["ungraded"] = decided.ungraded[arm].to_json()
-    steadiness = stability_verdicts(study) if verdicts else {}
+    first, *limits = statements("answer", answered)
+    if isinstance(answered.why, Statement) and decided.doses is not None:
+        # Of a sweep: first how its rules compare.
+        *limits, first = statements(answered.why.name, answered.why.of)
     matching = f"{badge_text(decided.matched)}. {progress_of(study)}"
-    replicated = linked(executions) or ""
-    alone = answered.verdicts == tuple(verdicts) and len(verdicts) == 1
+    on_question = tuple(verdicts_of(study).values())
+    alone = answered.verdicts == on_question and len(on_question) == 1
+    headline = f"{statement('headline', on_question)} {denied}".strip() if verdicts else denied
     details = [*contradictions]
-    details += [written if alone else f"{text} {written}" for text, written in by_arm]
-    if not (verdicts or answered.why or answered.verdicts):
-        details += decided_sentences(decided)
-    details += [*flags(decided), matching]
+    for shown in verdicts.values():
+        numbers = statement("numbers", shown)
+        details.append(numbers if alone else f"{shown.sentence} {numbers}")
+    details += [*statements("flags", decided), matching]
     details += [line for line in replication_lines(study) if line not in contradictions]
     return AnswerView(
         question=study.declaration.question,
-        answer=answered.to_json(),
+        answer=AnswerStatement(
+            answered.word,
+            answered.colour,
+            statement("answer_label", answered),
+            statement("answer", answered),
+            statement("grounds", answered),
+            answered.command,
+        ),
         baseline=decided.baseline,
         primary=decided.primary,
         runs=dict(Counter(run.state for run in runs_of(study))),
@@ -153,36 +163,25 @@ def answer_view(study: Source) -> AnswerView:
         stability=decided.doses,
         curve=rate_curve(study),
         figures=by_id(rate_chart(rate_curve(study))),
-        verdicts={verdict.subject: head(verdict) for verdict in verdicts},
+        verdicts=verdicts,
         comparisons=comparisons,
-        steadiness={arm: summary(verdict) for arm, verdict in steadiness.items()},
-        headline=f"{headline(verdicts)} {denied}".strip() if verdicts else denied,
+        steadiness=steadiness,
+        headline=headline,
         ranking=_ranking(study),
-        statement=f"{statement} {denied}".strip(),
-        limits=limits,
+        statement=f"{first} {denied}".strip(),
+        limits=" ".join(limits),
         time_left=time_left(study),
         score_meaning=score_meaning(study),
         chosen=study.declaration.verdict.chosen,
         not_to_conclude=do_not_conclude(study),
         arms=arm_numbers(study),
         tables=arm_tables(study, answered),
-        by_arm=by_arm,
         matching=matching,
-        replicated=replicated,
+        replicated=statement("executions", executions),
         details=tuple(filter(None, details)),
         key=study.label,
         is_command=bool(answered.next),
     )
-
-
-def _statement(study: Source, answered: StudyAnswer) -> tuple[str, str]:
-    """The answer's sentence, and what limits it. Of a sweep: first how its rules compare."""
-    statement, *limits = answered.sentences
-    decided = decision(study)
-    families = decided_sentences(decided) if decided.doses else []
-    if statement == " ".join(families):
-        *limits, statement = families
-    return statement, " ".join(limits)
 
 
 def _ranking(study: Source) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from gspo_lab.analysis.stats import Verdict, paired_t
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import level
 from gspo_lab.report.formats import NONE, NOT_MEASURED, NOT_RECORDED, format_number, percent
+from gspo_lab.report.templating import statement
 from gspo_lab.report.views.drawing import Drawing, drawing, half_width
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.study.contrast import formula, sides
@@ -219,22 +220,28 @@ def _declared(study: Source, answer: StudyAnswer) -> ArmsTable:
     contrast = decision(study).contrast
     if contrast is not None:
         verdicts.append(contrast)
-    caption = _caption(study, baseline, verdicts)
+    rule = study.declaration.verdict
+    caption = statement("arms_caption", rule, baseline, verdicts, decision(study).runs.label())
     if contrast is not None:
         negative, positive = map(formula, sides(study.declaration.verdict.contrast or {}))
         caption += (
             " The last row is the declared contrast, which answers the question; the arms'"
             f" verdicts are secondary. It compares {positive} with {negative}."
         )
-    return ArmsTable(baseline, True, caption, _rows(study, baseline, verdicts, answer))
+    return ArmsTable(
+        baseline, True, f"{CLIPPED} {caption}", _rows(study, baseline, verdicts, answer)
+    )
 
 
 def _rebased(study: Source, baseline: str, answer: StudyAnswer) -> ArmsTable:
     """The table of a baseline that a reader chose."""
     verdicts = _verdicts(with_baseline(study, baseline))
-    caption = _caption(study, baseline, verdicts)
+    rule = study.declaration.verdict
+    caption = statement("arms_caption", rule, baseline, verdicts, decision(study).runs.label())
     caption += " This baseline was not declared: its verdicts are descriptive."
-    return ArmsTable(baseline, False, caption, _rows(study, baseline, verdicts, answer))
+    return ArmsTable(
+        baseline, False, f"{CLIPPED} {caption}", _rows(study, baseline, verdicts, answer)
+    )
 
 
 def _verdicts(study: Source) -> list[Verdict]:
@@ -244,24 +251,6 @@ def _verdicts(study: Source) -> list[Verdict]:
     if study.declaration.verdict.question == "stability":
         return list(stability_verdicts(study).values())
     return list(decision(study).verdicts.values())
-
-
-def _caption(study: Source, baseline: str, verdicts: Sequence[Verdict]) -> str:
-    rule = study.declaration.verdict
-    subject = f"Difference of final scores to {baseline}"
-    if rule.question == "stability":
-        subject = (
-            f"By how much the drop from best, relative to the gain, is smaller than that of"
-            f" {baseline}"
-        )
-    arms = sum(verdict.question != "contrast" for verdict in verdicts)
-    shared = f"; several arms share the {100 * rule.alpha:g} % error" if arms > 1 else ""
-    margin = verdicts[0].margin or rule.margin
-    return (
-        f"{CLIPPED} {subject}. Shaded: the margin ±{margin:.3g}. Intervals are"
-        f" {level(rule.alpha)} unless another level stands beside them{shared}. Numbers of an arm:"
-        f" {decision(study).runs.label()}."
-    )
 
 
 def _rows(

@@ -1,6 +1,6 @@
 """Measured error rates of this report's rules, in a table and in the lines beside a verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gspo_lab.analysis.readings import Source
@@ -55,44 +55,94 @@ def calibration_view(study: Source) -> CalibrationView | None:
     return CalibrationView(STUDIES, failing, rules)
 
 
-def calibration_lines(
-    verdicts: Sequence[Comparison], contrast: Comparison | None = None
-) -> list[str]:
-    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rates in
-    one line each; none where nothing was measured (n < 3, another alpha)."""
+@dataclass(frozen=True)
+class UnevenRow:
+    """The rate of a rule on studies of which one side is uneven."""
+
+    condition: str
+    """What is uneven."""
+    row: CalibrationRow
+    favourable: float | None
+    """The share of studies with a false word that favours the uneven side; None where one side is
+    only noisier."""
+
+
+@dataclass(frozen=True)
+class FalseWords:
+    """How often a rule calls arms different that are not."""
+
+    subject: str
+    plain: CalibrationRow
+    uneven: list[UnevenRow]
+
+
+@dataclass(frozen=True)
+class EquivalenceRates:
+    """How often "equivalent" is said of arms that differ by the margin, and of arms that do not
+    differ."""
+
+    pairs: int
+    wrong: float
+    least_right: float
+    most_right: float
+
+
+@dataclass(frozen=True)
+class UnevenRate:
+    """How often the side that is called better here is called better though the means are equal.
+    text.j2 writes it."""
+
+    condition: str
+    """What is uneven in the simulated studies."""
+    of_falling: bool
+    """Whether that side is the one with unstable runs."""
+    share: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class StatedRates:
+    """The measured error rates of a study's kinds of verdict. text.j2 writes them."""
+
+    false_words: list[FalseWords]
+    equivalence: EquivalenceRates | None
+
+
+def stated_rates(verdicts: Sequence[Comparison], contrast: Comparison | None = None) -> StatedRates:
+    """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rates;
+    none where nothing was measured (n < 3, another alpha)."""
     if verdicts[0].alpha != ALPHA:
-        return []
+        return StatedRates([], None)
     n = max(verdict.paired.n for verdict in verdicts)
-    family = len(verdicts)
-    looks = verdicts[0].rule.looks
+    rates = _rates(n, len(verdicts), verdicts[0].rule.looks, contrast)
+    equivalent = any(verdict.word == EQUIVALENT for verdict in verdicts)
+    return StatedRates(
+        [rate for rate in rates if rate is not None],
+        _equivalence_rates(n) if equivalent else None,
+    )
+
+
+def _rates(
+    n: int, family: int, looks: Sequence[int], contrast: Comparison | None
+) -> Iterator[FalseWords | None]:
+    """The rates of a contrast, of `n` pairs of two arms, of `family` arms, and of looks."""
     looked = len(looks) > 1
-    lines = []
+    suffix = f", {AT_LOOKS}"
     if contrast is not None:
-        lines.append(_contrast_line(contrast.paired.n, looked=looked))
+        kinds = {"2 x 2, normal": ""}
+        kinds |= {f"2 x 2, {name}": name for name in UNEVEN_CONTRASTS}
+        if looked:
+            kinds = {f"{kind}{suffix}": name for kind, name in kinds.items()}
+        method = METHODS["contrast-looked" if looked else "by-contrast"]
+        yield _false_words("A contrast of four arms", kinds, method, contrast.paired.n)
     kinds = {"score, normal": "", **{f"score, {name}": name for name in UNEVEN}}
-    lines.append(_line("A pair of arms", kinds, METHODS["paired"], n))
+    yield _false_words("A pair of arms", kinds, METHODS["paired"], n)
     if family > 1:
-        kinds = {_nearest("", family): ""}
-        kinds |= {_nearest(name, family): name for name in UNEVEN_FAMILIES}
-        lines.append(_line(f"Any of {family} arms", kinds, METHODS["holm"], n))
+        kinds = {_nearest(name, family): name for name in ("", *UNEVEN_FAMILIES)}
+        yield _false_words(f"Any of {family} arms", kinds, METHODS["holm"], n)
     if looked:
-        kinds = {f"normal, {AT_LOOKS}": ""}
-        kinds |= {f"{name}, {AT_LOOKS}": name for name in UNEVEN}
-        lines.append(_line("A pair over all looks", kinds, METHODS["looked"], looks[-1]))
-    if any(verdict.word == EQUIVALENT for verdict in verdicts):
-        lines.append(_equivalence_line(n))
-    return [line for line in lines if line]
-
-
-def _contrast_line(n: int, *, looked: bool) -> str | None:
-    method = METHODS["by-contrast"]
-    suffix = ""
-    if looked:
-        method = METHODS["contrast-looked"]
-        suffix = f", {AT_LOOKS}"
-    kinds = {f"2 x 2, normal{suffix}": ""}
-    kinds |= {f"2 x 2, {name}{suffix}": name for name in UNEVEN_CONTRASTS}
-    return _line("A contrast of four arms", kinds, method, n)
+        kinds = {f"normal{suffix}": "", **{f"{name}{suffix}": name for name in UNEVEN}}
+        yield _false_words("A pair over all looks", kinds, METHODS["looked"], looks[-1])
 
 
 def _nearest(name: str, family: int) -> str:
@@ -101,7 +151,9 @@ def _nearest(name: str, family: int) -> str:
     return against_one(min(sizes, key=lambda size: abs(size - family)), name)
 
 
-def _line(subject: str, kinds: Mapping[str, str], method: Method, n: int) -> str | None:
+def _false_words(
+    subject: str, kinds: Mapping[str, str], method: Method, n: int
+) -> FalseWords | None:
     """The method's rates: of the first kind of study, and of the others with what is uneven there.
 
     `kinds` has what is uneven by the cell's name.
@@ -109,18 +161,13 @@ def _line(subject: str, kinds: Mapping[str, str], method: Method, n: int) -> str
     rows = _measured(tuple(kinds), method, n)
     if not rows:
         return None
-    normal, *uneven = rows
-    text = (
-        f"{subject}: {tenth_percent(normal.share)} false words in {STUDIES:,} simulated studies of"
-        f" {normal.n} pairs without a difference"
-    )
+    plain, *uneven = rows
+    further = []
     for row in uneven:
-        what = kinds[row.cell]
-        text += f"; {tenth_percent(row.share)} where {what}"
-        if "noisy" not in what:
-            favourable, _ = _directions(row)
-            text += f" ({tenth_percent(favourable)} favour that side)"
-    return text
+        condition = kinds[row.cell]
+        favourable = None if "noisy" in condition else _directions(row)[0]
+        further.append(UnevenRow(condition, row, favourable))
+    return FalseWords(subject, plain, further)
 
 
 def _directions(row: CalibrationRow) -> tuple[float, float]:
@@ -132,7 +179,7 @@ def _directions(row: CalibrationRow) -> tuple[float, float]:
     return (even, uneven) if "every treatment" in row.cell else (uneven, even)
 
 
-def uneven_line(verdict: Comparison) -> str | None:
+def uneven_rate(verdict: Comparison) -> UnevenRate | None:
     """Beside a "better" that rests on arms with unstable runs: how often that side is called better
     though the means are equal.
 
@@ -152,14 +199,9 @@ def uneven_line(verdict: Comparison) -> str | None:
     if not rows:
         return None
     with_falls, without_falls = _directions(rows[0])
-    side = "with" if same_side else "without"
+    _, _, condition = kind.removesuffix(f", {AT_LOOKS}").rpartition(", ")
     share = with_falls if same_side else without_falls
-    _, _, uneven = kind.removesuffix(f", {AT_LOOKS}").rpartition(", ")
-    return (
-        f"runs are unstable here: where {uneven} and the means are equal, the side {side} unstable"
-        f" runs is called better in {tenth_percent(share)} of simulated studies of"
-        f" {rows[0].n} pairs"
-    )
+    return UnevenRate(condition, same_side, share, rows[0].n)
 
 
 def _uneven_kind(verdict: Comparison, *, treatment_falls: bool) -> tuple[str, Method, int]:
@@ -186,22 +228,18 @@ def _uneven_kind(verdict: Comparison, *, treatment_falls: bool) -> tuple[str, Me
     return _nearest(name, verdict.family), METHODS["holm"], n
 
 
-def _equivalence_line(n: int) -> str | None:
+def _equivalence_rates(n: int) -> EquivalenceRates | None:
     names = tuple(
         row.cell
         for row in recorded_rates()
         if row.method == METHODS["at-margin"].name and row.n == 5
     )
     wrong = _measured(names, METHODS["at-margin"], n)
-    right = [row.share for row in _measured(names, METHODS["at-zero"], n)]
     if not wrong:
         return None
+    right = [row.share for row in _measured(names, METHODS["at-zero"], n)]
     worst = max(row.share for row in wrong)
-    return (
-        f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most"
-        f" {tenth_percent(worst)} of the studies of {wrong[0].n} pairs, of arms that do not differ"
-        f" in {tenth_percent(min(right))} to {tenth_percent(max(right))}, by their noise"
-    )
+    return EquivalenceRates(wrong[0].n, worst, min(right), max(right))
 
 
 def _measured(names: Sequence[str], method: Method, n: int) -> list[CalibrationRow]:

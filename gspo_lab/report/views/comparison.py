@@ -9,6 +9,7 @@ from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.readings import Source, average
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.report.formats import NONE, between, format_number, signed
+from gspo_lab.report.templating import statement
 from gspo_lab.report.views.view import PageOnly, View
 
 
@@ -46,7 +47,7 @@ def study_comparison(sources: Sequence[Source]) -> ComparisonView:
             interval = between(low, high, None, verdict.margin)
             pairs = verdict.paired.n if verdict.paired else 0
             estimate = signed(verdict.estimate)
-            rows.append([study.label, verdict.label, estimate, interval, str(pairs)])
+            rows.append([study.label, statement("label", verdict), estimate, interval, str(pairs)])
         primary = study.declaration.primary
         ended = [] if primary is None else outcomes(study, primary)
         counted = [run for run in ended if decision(study).runs.has(run)]

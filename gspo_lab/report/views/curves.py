@@ -11,7 +11,6 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import compared
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
-from gspo_lab.analysis.findings.sentences import unstable_counts
 from gspo_lab.analysis.findings.training_curves import AXES, course
 from gspo_lab.analysis.readings import Source, summarise
 from gspo_lab.analysis.readings.answers import benches as benches_of
@@ -34,6 +33,7 @@ from gspo_lab.report.series import (
     sides_of,
     steps_of,
 )
+from gspo_lab.report.templating import statement
 from gspo_lab.report.views.view import View, by_id
 from gspo_lab.study.contrast import side_names
 
@@ -282,7 +282,7 @@ def stable_chart(study: Source) -> Chart | None:
     if len(counts) > FEW_ARMS:
         unstable, judged_runs = map(sum, zip(*counts.values(), strict=True))
         groups = {"all arms": (unstable, judged_runs)}
-    finding = unstable_counts(groups)
+    finding = statement("unstable", groups)
     label = decision(study).runs.label()
     if not _dated(judged):
         return _stable_at_the_end(counts, finding, STABLE_AT_THE_END.format(runs=label))

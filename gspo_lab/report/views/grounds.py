@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gspo_lab.analysis.findings.decision import decision
-from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
 from gspo_lab.analysis.findings.run_outcomes import deciding_steps
-from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.matching import Certificate
@@ -26,10 +24,10 @@ from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level
-from gspo_lab.report.formats import NONE, NOT_MEASURED, between
-from gspo_lab.report.views.calibration import calibration_lines
-from gspo_lab.report.views.replications import linked
-from gspo_lab.report.views.verdicts import facts, notes
+from gspo_lab.report.formats import NOT_MEASURED, between
+from gspo_lab.report.templating import statement, statements
+from gspo_lab.report.views.calibration import stated_rates
+from gspo_lab.report.views.verdicts import VerdictView, verdict_view
 from gspo_lab.report.views.view import PageOnly, View
 from gspo_lab.study.import_origin import ABSENT
 
@@ -66,9 +64,7 @@ class GroundsView(View):
     title = "How far to trust this"
     grounds: PageOnly[list[Ground]]
     rates: PageOnly[list[str]]
-    columns: PageOnly[list[str]]
-    facts: PageOnly[list[list[str]]]
-    notes: PageOnly[list[str]]
+    verdicts: PageOnly[list[VerdictView]]
     rank_caption: PageOnly[str]
     ranks: PageOnly[list[list[str | OptionalFloat]]]
     rule: PageOnly[str]
@@ -77,28 +73,14 @@ class GroundsView(View):
 def grounds_view(study: Source) -> GroundsView:
     """The grounds of any answer."""
     decided = decision(study)
-    verdicts = list(verdicts_of(study).values())
     rates = []
     if decided.verdicts:
-        rates = calibration_lines(list(decided.verdicts.values()), decided.contrast)
-    columns = {}
-    texts = []
-    wider = new_problems(study) if verdicts else {}
-    for verdict in verdicts:
-        subject = verdict.subject
-        columns[subject] = facts(verdict, len(decided.seeds), wider.get(subject))
-        missing = decided.missing.get(subject, ())
-        texts.append(f"{sentence(verdict)} {notes(verdict, missing)}")
-    rows = []
-    for name in next(iter(columns.values()), {}):
-        rows.append([name, *(column.get(name, NONE) for column in columns.values())])
+        rates = _stated_rates(study)
     caption, ranks = _ranks(study)
     return GroundsView(
         list(_grounds(study)),
         rates,
-        ["", *columns],
-        rows,
-        texts,
+        [verdict_view(verdict, study) for verdict in verdicts_of(study).values()],
         caption,
         ranks,
         _rule(study),
@@ -133,7 +115,7 @@ def _rule(study: Source) -> str:
     return (
         f"Decided on {decided.primary}: a run's score is {last} at the planned end; a pair is two"
         f" runs with the same seed; {decided.baseline} is the baseline."
-        f" {' '.join(flags(decided))}"
+        f" {statement('flags', decided)}"
     ).strip()
 
 
@@ -156,7 +138,9 @@ def _grounds(study: Source) -> Iterator[Ground]:
         yield _calibrated(study, pairs)
     executions = all_executions(study)
     grade: Grade = "warn" if executions.contradicted else "neutral"
-    yield Ground("Replications", linked(executions) or "none yet", grade, "replications")
+    yield Ground(
+        "Replications", statement("executions", executions) or "none yet", grade, "replications"
+    )
 
 
 def _matching_grade(matched: Certificate) -> Grade:
@@ -185,10 +169,16 @@ def _seeds_grade(pairs: int) -> Grade:
     return "neutral" if pairs >= LEAST else "warn"
 
 
+def _stated_rates(study: Source) -> list[str]:
+    decided = decision(study)
+    rates = stated_rates(list(decided.verdicts.values()), decided.contrast)
+    return statements("calibration", rates)
+
+
 def _calibrated(study: Source, pairs: int) -> Ground:
     decided = decision(study)
     verdicts = list(decided.verdicts.values())
-    rates = calibration_lines(verdicts, decided.contrast)
+    rates = _stated_rates(study)
     alpha = verdicts[0].alpha
     missing = f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
     return Ground("Calibration", ". ".join(rates) or missing, "neutral", "calibration")

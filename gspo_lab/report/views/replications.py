@@ -1,30 +1,24 @@
 """Original, replications and all combined: which verdicts were confirmed."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from gspo_lab.analysis.findings.executions import (
     Execution,
     Executions,
-    VerdictReplication,
     all_executions,
 )
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import seeds_text
-from gspo_lab.analysis.stats.random_effects import CombinedEstimate, ReplicationOutcome
-from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.common.text import MINUS, counted, difference
-from gspo_lab.report.formats import NONE, format_number
+from gspo_lab.analysis.stats.random_effects import CombinedEstimate
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.text import MINUS
+from gspo_lab.report.formats import NONE
+from gspo_lab.report.templating import statement, statements
 from gspo_lab.report.views.curves import pair
 from gspo_lab.report.views.drawing import Drawing, half_width
-from gspo_lab.report.views.verdicts import summary
-from gspo_lab.report.views.view import PageOnly, View
-
-OUTCOMES = get_args(ReplicationOutcome)
-"""What can become of a verdict, the worst first."""
+from gspo_lab.report.views.verdicts import VerdictView, verdict_view
+from gspo_lab.report.views.view import Inlined, PageOnly, View
 
 
 @dataclass(frozen=True)
@@ -53,20 +47,44 @@ class Forest:
 
 
 @dataclass(frozen=True)
+class ExecutionView:
+    """One execution with its verdicts by arm; without any `said` has what stands in their place."""
+
+    name: str
+    relation: str
+    study: str
+    declared_at: str
+    unread: str | None
+    copy_of: str | None
+    seeds: Sequence[int]
+    said: list[str]
+    comparisons: dict[str, VerdictView]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """One arm's estimate over all executions, and the p of their agreement."""
+
+    estimate: Inlined[CombinedEstimate]
+    agreement_p: OptionalFloat
+    times: PageOnly[int]
+    """How many executions it is of."""
+
+
+@dataclass(frozen=True)
 class ReplicationsView(View):
     """Every execution's difference over the others' and what became of the verdicts."""
 
     id = "replications"
     title = "Replications"
-    executions: list[JsonObject]
-    together: dict[str, JsonObject | None]
-    """By arm the combined estimate, and the p of the executions' agreement."""
+    executions: list[ExecutionView]
+    together: dict[str, Combined | None]
+    """By arm."""
     words: list[JsonObject]
     """Each verdict of an execution, with what a later one made of it."""
     forests: PageOnly[list[Forest]]
     """The arm that the study is about first."""
-    fates: PageOnly[list[str]]
-    method: PageOnly[list[str]]
+    found: PageOnly[Executions]
 
 
 def replications_view(study: Source) -> ReplicationsView | None:
@@ -74,48 +92,71 @@ def replications_view(study: Source) -> ReplicationsView | None:
     executions = all_executions(study)
     if not executions.has_others:
         return None
-    arms = _arms(executions)
+    together = _together(executions)
+    arms = list(together)
     names = pair(study)
     if names is not None and names[1] in arms:
         arms = [names[1], *(arm for arm in arms if arm != names[1])]
-    replications = _worst_first(executions)
-    fates = [became(word) for word in replications if word.fate != "confirmed"]
-    if replications and not fates:
-        fates = ["Every later execution confirmed the verdicts of those before it."]
     words = []
     for word in executions.replications:
         fields = {name: getattr(word, name) for name in ("arm", "by", "later", "fate")}
-        words.append(fields | {"word": word.verdict.word, "label": word.verdict.label})
+        label = statement("label", word.verdict)
+        words.append(fields | {"word": word.verdict.word, "label": label})
     return ReplicationsView(
-        [_data(execution) for execution in executions.executions],
-        {arm: _combined(executions, arm) for arm in arms},
+        [_execution_view(execution) for execution in executions.executions],
+        together,
         words,
-        [_forest(executions, arm) for arm in arms or [""]],
-        fates,
-        [*map(became, replications), *_agreement(executions)],
+        [_forest(executions, arm, together.get(arm)) for arm in arms or [""]],
+        executions,
     )
 
 
-def _combined(executions: Executions, arm: str) -> JsonObject | None:
-    estimate = executions.combined(arm)
-    if estimate is None:
-        return None
-    return {**vars(estimate), "agreement_p": executions.welch_p(arm)}
+def _execution_view(execution: Execution) -> ExecutionView:
+    return ExecutionView(
+        execution.name,
+        execution.relation,
+        execution.study,
+        execution.declared_at,
+        execution.unread,
+        execution.copy_of,
+        execution.seeds,
+        [] if execution.decision is None else statements("decision", execution.decision),
+        {arm: verdict_view(verdict) for arm, verdict in execution.verdicts},
+    )
 
 
-def _forest(executions: Executions, arm: str) -> Forest:
+def _together(executions: Executions) -> dict[str, Combined | None]:
+    """The combined estimate of every arm of which an execution has a verdict."""
+    together: dict[str, Combined | None] = {}
+    for execution in executions.executions:
+        for arm, _ in execution.verdicts:
+            estimate = executions.combined(arm)
+            together[arm] = None
+            if estimate is not None:
+                p = executions.welch_p(arm)
+                together[arm] = Combined(estimate, p, executions.times(arm))
+    return together
+
+
+def lines(study: Source) -> list[str]:
+    """The replications for a terminal, a line per fact."""
+    executions = all_executions(study)
+    return statements("replications", executions, _together(executions))
+
+
+def _forest(executions: Executions, arm: str, combined: Combined | None) -> Forest:
     """One arm's executions, drawn on one scale."""
     verdicts = [execution.of(arm) for execution in executions.executions]
     tests = [verdict.paired for verdict in verdicts if verdict is not None]
     margins = [verdict.margin for verdict in verdicts if verdict is not None]
-    estimate = executions.combined(arm)
-    ends = () if estimate is None else (estimate.low, estimate.high)
+    ends = () if combined is None else (combined.estimate.low, combined.estimate.high)
     paired = [test for test in tests if test is not None]
     reach = half_width(paired, *margins, *ends)
     rows = [_row(execution, arm, reach) for execution in executions.executions]
-    if estimate is not None:
+    if combined is not None:
+        estimate = combined.estimate
         drawn = Drawing(arm, reach, estimate.estimate, estimate.low, estimate.high, ())
-        name = f"combined ({_times(executions, arm, estimate.k)})"
+        name = f"combined ({statement('times', combined)})"
         rows.append(ExecutionRow(name, arm, NONE, drawn))
     baselines = [verdict.baseline for verdict in verdicts if verdict is not None]
     caption = "Executions"
@@ -127,9 +168,10 @@ def _forest(executions: Executions, arm: str) -> Forest:
 def _row(execution: Execution, arm: str, reach: float) -> ExecutionRow:
     verdict = execution.of(arm)
     seeds = seeds_text(execution.seeds) or NONE
-    name = f"{execution.name} ({_relation(execution)})"
+    name = f"{execution.name} ({statement('relation', execution)})"
     if verdict is None:
-        sentences = " ".join(_own_verdicts(execution)) or NONE
+        decided = execution.decision
+        sentences = (decided and statement("decision", decided)) or NONE
         return ExecutionRow(name, arm, seeds, None, sentences, sentences)
     drawn = None
     if verdict.estimate is not None:
@@ -137,118 +179,4 @@ def _row(execution: Execution, arm: str, reach: float) -> ExecutionRow:
         ends = (None, None) if paired is None else (paired.low, paired.high)
         dots = () if paired is None else tuple(paired.differences)
         drawn = Drawing(arm, reach, verdict.estimate, *ends, dots, verdict.margin)
-    return ExecutionRow(name, arm, seeds, drawn, verdict.word, verdict.label)
-
-
-def linked(executions: Executions) -> str | None:
-    """Which executions there are and what became of verdicts, in a line; None for a study that was
-    run once.
-    """
-    if not executions.has_others:
-        return None
-    names = [f"{execution.name} ({_relation(execution)})" for execution in executions.executions]
-    times = sum(execution.counts for execution in executions.executions)
-    text = f"Carried out {counted(times, 'time')}: {', '.join(names)}"
-    if not executions.replications:
-        return text
-    fates = Counter(word.fate for word in executions.replications)
-    counts = [f"{fates[fate] or 'none'} {fate}" for fate in reversed(OUTCOMES)]
-    total = counted(len(executions.replications), "verdict")
-    return f"{text}; of {total}: {', '.join(counts)}"
-
-
-def lines(study: Source) -> list[str]:
-    """The replications for a terminal, a line per fact."""
-    executions = all_executions(study)
-    summarised = linked(executions)
-    if summarised is None:
-        return []
-    combined = []
-    for arm in _arms(executions):
-        estimate = executions.combined(arm)
-        if estimate is None:
-            continue
-        ends = (estimate.low, estimate.high)
-        numbers = difference(estimate.estimate, ends, estimate.alpha, None)
-        spread = ""
-        if estimate.tau is not None:
-            spread = f", sd between executions {format_number(estimate.tau, 2)}"
-        times = _times(executions, arm, estimate.k)
-        combined.append(f"{arm}, executions combined ({times}): {numbers}{spread}.")
-    fates = map(became, _worst_first(executions))
-    return [f"{summarised}.", *fates, *combined, *_agreement(executions)]
-
-
-def became(word: VerdictReplication) -> str:
-    """A verdict of one execution, and what a later one makes of it."""
-    by = "in" if word.fate == "confirmed" else "by"
-    return f"{word.by}: {word.verdict.label}; {word.fate} {by} {word.later}."
-
-
-def precision_note(estimate: CombinedEstimate) -> str:
-    """What so many executions can show."""
-    if estimate.k == 1:
-        return "The executions share their seeds: each seed counts once, by its mean over them."
-    if estimate.k > 2:
-        return f"{estimate.k} executions on seeds of their own."
-    return (
-        "Two executions on seeds of their own: the combined interval is wide, because one"
-        " difference says almost nothing about how executions vary. They can contradict each other,"
-        " and hardly confirm."
-    )
-
-
-def _relation(execution: Execution) -> str:
-    if execution.copy_of:
-        return f"the numbers of {execution.copy_of}, counted once"
-    return execution.unread or execution.relation
-
-
-def _arms(executions: Executions) -> list[str]:
-    arms: dict[str, None] = {}
-    for execution in executions.executions:
-        arms |= dict.fromkeys(arm for arm, _ in execution.verdicts)
-    return list(arms)
-
-
-def _own_verdicts(execution: Execution) -> list[str]:
-    return [] if execution.decision is None else decided_sentences(execution.decision)
-
-
-def _times(executions: Executions, arm: str, sets: int) -> str:
-    """How many executions, and how many sets of seeds where some share theirs."""
-    times = executions.times(arm)
-    return str(times) if times == sets else f"{times}, on {counted(sets, 'set')} of seeds"
-
-
-def _worst_first(executions: Executions) -> list[VerdictReplication]:
-    """Verdicts with what became of them, the contradicted ones first."""
-    return sorted(executions.replications, key=lambda word: OUTCOMES.index(word.fate))
-
-
-def _agreement(executions: Executions) -> Iterator[str]:
-    """On which arms the executions agree, and what so many of them can show."""
-    arms = _arms(executions)
-    tests = {arm: executions.welch_p(arm) for arm in arms}
-    for agree, text in ((True, "agree within"), (False, "differ by more than")):
-        listed = []
-        for arm, p in tests.items():
-            if p is not None and (p >= 0.05) is agree:
-                listed.append(f"{arm} (p = {format_number(p, 2)})")
-        if listed:
-            yield (
-                f"The executions {text} what their own pairs let expect (Welch's test) on"
-                f" {', '.join(listed)}."
-            )
-    estimates = [executions.combined(arm) for arm in arms]
-    notes = [precision_note(estimate) for estimate in estimates if estimate is not None]
-    yield from dict.fromkeys(notes)
-
-
-def _data(execution: Execution) -> JsonObject:
-    names = ("name", "relation", "study", "declared_at", "unread", "copy_of")
-    return {name: getattr(execution, name) for name in names} | {
-        "seeds": list(execution.seeds),
-        "said": _own_verdicts(execution),
-        "comparisons": {arm: summary(verdict) for arm, verdict in execution.verdicts},
-    }
+    return ExecutionRow(name, arm, seeds, drawn, verdict.word, statement("label", verdict))

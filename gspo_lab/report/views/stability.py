@@ -10,7 +10,6 @@ import numpy as np
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
 from gspo_lab.analysis.findings.stability import count_unstable_runs
-from gspo_lab.analysis.findings.sweep_sentences import bounds, decided_sentences
 from gspo_lab.analysis.findings.sweeps import (
     PUBLISHED,
     QUANTITIES,
@@ -36,6 +35,7 @@ from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 from gspo_lab.report.series import DOTS, dots_of
+from gspo_lab.report.templating import statements
 from gspo_lab.report.views.curves import CLIPPED
 from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
 
@@ -270,7 +270,7 @@ def stability_view(study: Source) -> StabilityView | None:
         share=True,
         reading="collapsed",
     )
-    return StabilityView(decided_sentences(decision(study)), doses, by_id(chart))
+    return StabilityView(statements("decision", decision(study)), doses, by_id(chart))
 
 
 @dataclass(frozen=True)
@@ -303,13 +303,15 @@ def lengths_view(study: Source) -> LengthsView | None:
     fitted = []
     for law in laws.laws:
         exponent = law.exponent
-        ends = bounds(exponent).strip("[]") or exponent.reason or NOT_MEASURED
+        ends = exponent.reason or NOT_MEASURED
+        if exponent.low is not None and exponent.high is not None:
+            ends = f"{exponent.low:.3g}, {exponent.high:.3g}"
         by_seed = ", ".join(map(format_number, exponent.differences))
-        name = f"{law.family}: {QUANTITIES[law.quantity]}"
+        name = f"{law.family}: {law.title}"
         fitted.append((name, exponent.estimate, ends, by_seed))
     columns = ["arm", "limit", "length", *QUANTITIES.values(), "reward at the start", "gain"]
     return LengthsView(
-        decided_sentences(decision(study)),
+        statements("decision", decision(study)),
         laws.to_json(),
         by_id(_spread_chart(laws), _clipped_chart(laws)),
         fitted,

@@ -14,6 +14,7 @@ from gspo_lab.analysis.findings.stability import stability_verdicts
 from gspo_lab.analysis.stats.proportions import fisher_p
 from gspo_lab.analysis.stats.stability import StabilityVerdict
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
+from gspo_lab.report.templating import statement
 from gspo_lab.study import Run
 
 STABILITY = TWO_ARMS + '[verdict]\nquestion = "stability"\n'
@@ -62,13 +63,14 @@ def rising(gap: float) -> Change:
 def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
     assert (found.word, found.colour) == ("gspo better", "green")
-    assert found.text.startswith("gspo is better than grpo by more than the margin")
-    assert ": +0.25" in found.text
-    assert found.text.endswith("), 5 seeds.")
-    assert " of its best gain). Margin ±0.02. " in found.ground
+    said = statement("answer", found)
+    assert said.startswith("gspo is better than grpo by more than the margin")
+    assert ": +0.25" in said
+    assert said.endswith("), 5 seeds.")
+    assert " of its best gain). Margin ±0.02. " in statement("grounds", found)
     assert (
         "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to"
-        in found.ground
+        in statement("grounds", found)
     )
     assert found.command == "gspo-lab replicate toy"
 
@@ -93,16 +95,19 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     toml = TWO_ARMS + "[verdict]\nmargin = 0.3\n"
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert (found.word, found.colour) == ("equivalent within the margin", "green")
-    assert "can still have a rate of up to 52 %" in found.text
-    assert found.ground.endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
+    assert "can still have a rate of up to 52 %" in statement("answer", found)
+    assert statement("grounds", found).endswith(
+        "Margin ±0.3. By scores alone, none of 10 runs was unstable."
+    )
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     # Equal scores would have been green: they answer another question. Clopper-Pearson of 0 of 10:
     # 1 - .025^(1/10).
     assert (found.word, found.colour) == ("no unstable runs", "grey")
-    assert "unstable (95 % interval of the rate: 0 to 31 %)" in found.ground
-    assert "equivalent within the margin" in found.ground
-    assert found.ground.count("%") == 2
+    ground = statement("grounds", found)
+    assert "unstable (95 % interval of the rate: 0 to 31 %)" in ground
+    assert "equivalent within the margin" in ground
+    assert ground.count("%") == 2
     assert found.command.endswith("--set update.learning_rate=0.0002 --name toy-further")
 
 
@@ -123,8 +128,8 @@ def test_running_and_missing(tmp_path: Path) -> None:
         "red",
         "gspo-lab run studies/toy.toml",
     )
-    assert missing.text == "Not answered: 2 runs are missing."
-    assert missing.ground == "grpo seed 2 failed, gspo seed 2 failed."
+    assert statement("answer", missing) == "Not answered: 2 runs are missing."
+    assert statement("grounds", missing) == "grpo seed 2 failed, gspo seed 2 failed."
 
 
 def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
@@ -133,8 +138,8 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
             make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo"))
         )
         assert (found.word, found.colour) == ("all collapsed", "red")
-        assert found.text.startswith("All 6 runs collapsed")
-        assert found.ground == "Cause: numbers that are not finite, at step 6."
+        assert statement("answer", found).startswith("All 6 runs collapsed")
+        assert statement("grounds", found) == "Cause: numbers that are not finite, at step 6."
         assert (
             found.command
             == "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
@@ -146,10 +151,10 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     found = answered(database)
     own = stood(database)["gspo"]
     assert (found.word, found.colour) == ("more stable", "green")
-    assert found.text.startswith(
+    assert statement("answer", found).startswith(
         "gspo is more stable than grpo on this one starting model: the drop of gspo "
     )
-    assert "Unstable, of 5: grpo 5, gspo 0." in found.ground
+    assert "Unstable, of 5: grpo 5, gspo 0." in statement("grounds", found)
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
     # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is
@@ -159,7 +164,7 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
     assert own.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
-    assert found.ground.endswith(
+    assert statement("grounds", found).endswith(
         "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of"
         " score: 0.180, 0.000."
     )
@@ -179,7 +184,7 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
     }
     found = answered(database)
     assert (found.word, found.colour) == ("arm by arm", "green")
-    told = found.text
+    told = statement("answer", found)
     assert told.startswith(
         "gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from "
     )
@@ -192,8 +197,9 @@ def test_claims_answer_by_their_words(tmp_path: Path) -> None:
     declared = '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C12-grpo-needs-replay"\n'
     asked = f'[verdict]\nquestion = ["C04-clip-gap"]\n{declared}'
     found = answered(make_lab(tmp_path, TWO_ARMS + asked, seeds=3))
-    assert found.text.startswith("C04-clip-gap is ")
-    assert "C12" not in found.text
+    said = statement("answer", found)
+    assert said.startswith("C04-clip-gap is ")
+    assert "C12" not in said
     replay = asked.replace('["C04-clip-gap"]', '["C12-grpo-needs-replay"]')
     found = answered(make_lab(tmp_path / "replay", FOUR_ARMS + replay, seeds=3))
     assert found.colour == "grey"
@@ -241,7 +247,7 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
     assert said.word == "inconclusive"
-    assert "runs are finished" not in said.ground
+    assert "runs are finished" not in statement("grounds", said)
 
 
 def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
@@ -258,9 +264,11 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     every = answered(database)
     added_later(database.parent, "toy", 5, 6, 7)
     declared = answered(database)
-    assert "Unstable, of 8: grpo 0, gspo 3." in every.ground
+    assert "Unstable, of 8: grpo 0, gspo 3." in statement("grounds", every)
     assert declared.word == "no unstable runs"
-    assert declared.ground.startswith("By scores alone, none of 10 runs was unstable")
+    assert statement("grounds", declared).startswith(
+        "By scores alone, none of 10 runs was unstable"
+    )
 
 
 SWEPT = TWO_ARMS.replace(
@@ -292,7 +300,7 @@ def test_a_sweep_is_answered_by_what_its_arms_stand(
         make_lab(tmp_path, SWEPT, seeds=4, steps=20, every=20, change=dying(grpo=grpo, gspo=gspo))
     )
     assert said.word == word
-    assert said.ground.endswith("4 values of update.learning_rate were swept.")
+    assert statement("grounds", said).endswith("4 values of update.learning_rate were swept.")
 
 
 def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:
@@ -303,7 +311,7 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
     said = answered(make_lab(tmp_path, three, seeds=4, steps=20, every=20, change=change))
     assert (said.word, said.colour) == ("resolved in part", "blue")
-    assert "): inconclusive" in said.text
+    assert "): inconclusive" in statement("answer", said)
 
 
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
@@ -370,6 +378,6 @@ def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None
 
 def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
     """Of four arms: which is better by how much, and what is open, in one line."""
-    said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
-    assert said.text.startswith("Against grpo") or said.text.startswith("Whether ")
-    assert all(arm in said.text for arm in ("grpo-replay", "gspo", "gspo-replay"))
+    said = statement("answer", answered(make_lab(tmp_path, FOUR_ARMS, seeds=5)))
+    assert said.startswith(("Against grpo", "Whether "))
+    assert all(arm in said for arm in ("grpo-replay", "gspo", "gspo-replay"))

@@ -13,7 +13,6 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.paired_comparisons import ranked
-from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.findings.stability import verdicts
 from gspo_lab.analysis.stats import Rule, Scores, decide_all
 from gspo_lab.analysis.stats.levels import fixed_sequence
@@ -21,6 +20,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, StepRecord
 from gspo_lab.report import Report
+from gspo_lab.report.templating import statement
 from gspo_lab.running.plan.detectable_effect import detectable
 from gspo_lab.study import Run, Study, load_study
 from gspo_lab.study.contrast import formula, sides
@@ -60,8 +60,8 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     report = rendered(database, "toy")
     data = study_json(report)["answer"]["verdicts"]
     assert list(data) == [verdict.subject]
-    assert sentence(verdict) in report.html
-    assert sentence(verdict) in report.markdown
+    assert statement("sentence", verdict) in report.html
+    assert statement("sentence", verdict) in report.markdown
     assert "The last row is the declared contrast" in report.html
 
 
@@ -93,9 +93,11 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     data = study_json(report, "second")
     assert list(data["answer"]["verdicts"]) == [NAMES[0]]
     compared = data["answer"]["comparisons"][NAMES[0]]
-    low, high = compared["new_problems_too"]
-    assert (low + high) / 2 == pytest.approx(0.32)
-    assert low < compared["low"] < compared["high"] < high
+    wider = compared["new_problems"]
+    low = wider["low"]
+    high = wider["high"]
+    assert wider["estimate"] == pytest.approx(0.32)
+    assert low < compared["paired"]["low"] < compared["paired"]["high"] < high
     assert f"new problems too {low:+.2f} to {high:+.2f}" in report.markdown.replace("−", "-")
     assert [list(execution["comparisons"]) for execution in data["replications"]["executions"]] == [
         [NAMES[0]]

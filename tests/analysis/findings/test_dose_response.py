@@ -10,7 +10,6 @@ from laboratory import added_later, declare, leave, source
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences, doses
 from gspo_lab.analysis.findings.sweeps import DoseResponse, dose_response
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.plain_data import JsonObject
@@ -18,6 +17,7 @@ from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, Evidence, ingest
 from gspo_lab.report import render
+from gspo_lab.report.templating import statements
 from gspo_lab.report.views.answer import answer_view
 from gspo_lab.study import Run, load_study
 from gspo_lab.study.declaration import locked_of
@@ -120,10 +120,10 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     assert grpo.half_collapse.low < grpo.half_collapse.estimate < grpo.half_collapse.high
     ratio = found.ratios["gspo"]
     assert ratio.estimate == pytest.approx(10, rel=0.3)
-    assert "50 % collapse point at update.learning_rate" in doses(found)[0]
-    assert "gspo tolerates" in doses(found)[-1]
-    assert "inconclusive" not in doses(found)[-1]
-    assert doses(found)[0] in report.html.replace("\u00a0", " ")
+    assert "50 % collapse point at update.learning_rate" in statements("doses", found)[0]
+    assert "gspo tolerates" in statements("doses", found)[-1]
+    assert "inconclusive" not in statements("doses", found)[-1]
+    assert statements("doses", found)[0] in report.html.replace("\u00a0", " ")
     assert json.loads(report.json)["studies"]["margin"]
 
 
@@ -141,7 +141,6 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         said = answer(found)
         report = render([found])
         shown = answer_view(found).details
-    assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
     assert said.word != "no verdict"
     (described,) = sentences(told.described)
     assert described == "Not counted: 16 runs of other seeds (2, 3)."
@@ -164,7 +163,10 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
         [1e-4, 1e-3, 3e-3]
     ] * 2
     assert sum(point.runs for point in found.arms["grpo"].points) == 12
-    assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
+    assert (
+        statements("doses", found)[-1]
+        == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003."
+    )
 
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
@@ -195,8 +197,8 @@ def test_a_sweep_whose_runs_cannot_be_judged_has_a_report_and_no_half_collapse(
         highest,
     ] * 2
     assert (
-        doses(found)[0]
-        == "grpo: fewer than two values have finished runs that are long enough to be judged"
+        statements("doses", found)[0]
+        == "grpo: fewer than two values have finished runs that are long enough to be judged."
     )
     assert [arm.half_collapse for arm in found.arms.values()] == [None, None]
     assert found.ratios == {}
@@ -205,7 +207,7 @@ def test_a_sweep_whose_runs_cannot_be_judged_has_a_report_and_no_half_collapse(
 def test_arms_that_stand_the_same_are_not_told_apart(tmp_path: Path) -> None:
     found = judged(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4}))
     assert found.ratios["gspo"].estimate == pytest.approx(1)
-    assert any("): inconclusive" in line for line in doses(found))
+    assert any("): inconclusive" in line for line in statements("doses", found))
 
 
 def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(
@@ -216,10 +218,10 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(
         edited(lab(tmp_path), lambda study: study.update(question="How little?"))
     ) as evidence:
         found = dose_response(Source(evidence, "margin"))
-        assert len(doses(found)) == 3
+        assert len(statements("doses", found)) == 3
         report = render([Source(evidence, "margin")])
     for text, places in ((report.html, 2), (report.markdown, 3)):
-        assert not any(sentence in text for sentence in doses(found))
+        assert not any(sentence in text for sentence in statements("doses", found))
         assert (
             text.count("No verdict: ") == places
         )  # the answer and the section below it; the digest too
@@ -232,7 +234,7 @@ def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
         for one in found.arms.values()
         if one.half_collapse is not None
     )
-    assert "0 of 16 runs collapsed" in doses(found)[0]
-    assert "values above" in doses(found)[0]
+    assert "0 of 16 runs collapsed" in statements("doses", found)[0]
+    assert "values above" in statements("doses", found)[0]
     assert not found.ratios["gspo"].resolved
     assert found.ratios["gspo"].estimate is None

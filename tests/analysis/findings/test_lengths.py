@@ -8,8 +8,6 @@ import pytest
 from laboratory import added_later, declare, leave, source, study_json
 
 from gspo_lab.analysis.findings.decision import decision
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
-from gspo_lab.analysis.findings.sweep_sentences import laws as lines
 from gspo_lab.analysis.findings.sweeps import (
     dose_response,
     lengths,
@@ -18,6 +16,7 @@ from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import DATABASE, ingest
 from gspo_lab.report import render
+from gspo_lab.report.templating import statements
 from gspo_lab.study import Run, load_study
 
 TOML = """
@@ -112,7 +111,7 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
         laws = lengths(found)
         assert dose_response(found) is None
         exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
-        sentences = decided_sentences(decision(found))
+        sentences = statements("decision", decision(found))
         report = render([found])
     own = exponent["gspo", "spread"]
     assert own.differences == pytest.approx((-0.4, -0.5, -0.6))
@@ -137,8 +136,7 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     )
     # Three of four mini-batches clip; three quarters of .001 and of .4.
     assert (run.clipped_grpo, run.clipped_gspo) == pytest.approx((0.00075, 0.3))
-    assert sentences == [f"{one}." for one in lines(laws)]
-    assert lines(laws)[2] == "gspo: spread of log s ~ L^-0.5 [-0.748, -0.252]"
+    assert sentences[2] == "gspo: spread of log s ~ L^-0.5 [-0.748, -0.252]."
     told = study_json(report, "long")["lengths"]
     assert told["exponents"]["gspo"]["spread"]["estimate"] == pytest.approx(-0.5)
     assert told["runs"]["grpo"]["16"]["2"]["spread"] == pytest.approx(0.01 * 16**-0.6, rel=1e-5)
@@ -167,7 +165,7 @@ def test_a_seed_without_a_length_has_no_law(tmp_path: Path) -> None:
 
     with source(lab(tmp_path, finished), "long") as studied:
         laws = lengths(studied)
-        only = decided_sentences(decision(studied))
+        only = statements("decision", decision(studied))
     assert list(laws.runs["gspo"]) == [16.0, 64.0]
     assert only
     with_all = {law.quantity: law.exponent.n for law in laws.laws if law.family == "gspo"}

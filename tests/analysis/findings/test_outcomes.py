@@ -7,11 +7,9 @@ from laboratory import added_later, rendered, source
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.analysis.findings.decision import Decision, decision
-from gspo_lab.analysis.findings.decision_notes import flags
 from gspo_lab.analysis.findings.matched import starting_limits, starting_models, study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import scalars
 from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.readings import Reading, Reduce, Source, Steps, Window, read
 from gspo_lab.analysis.readings.answers import answers_variance, benches, counted_wrong
 from gspo_lab.analysis.readings.answers import tallies as tallies_of
@@ -23,6 +21,7 @@ from gspo_lab.common.reason import sentences
 from gspo_lab.common.text import last_evaluations
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, rebuild
+from gspo_lab.report.templating import statements
 from gspo_lab.report.views.answer import answer_view
 from gspo_lab.report.views.limits import limitations
 from gspo_lab.study import Run, Settings, Study, load_study
@@ -116,11 +115,11 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(
         9,
         "non-finite",
     )
-    assert flags(decided) == [
+    assert statements("flags", decided) == [
         "Collapsed and still counted: gspo seed 1.",
         "Updates that were not finite, skipped or of a dead model: gspo seed 1 (12).",
     ]
-    assert set(flags(decided)) < set(shown)
+    assert set(statements("flags", decided)) < set(shown)
 
 
 BY_REWARD = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:reward"\n[arm.grpo]', 1)
@@ -353,9 +352,8 @@ def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> 
     for name, warm_up, notes in (("all", 25, 2), ("most", 23, 0)):
         toml = TWO_ARMS + f"[update]\nminibatches = 2\nwarmup_updates = {warm_up}\n"
         with Evidence.open(make_lab(tmp_path, toml, name=name)) as evidence:
-            lines = [
-                line for line in flags(decision(Source(evidence, name))) if "clip fraction" in line
-            ]
+            beside = statements("flags", decision(Source(evidence, name)))
+            lines = [line for line in beside if "clip fraction" in line]
         assert len(lines) == notes, "one for each arm"
         for arm, line in zip(("grpo", "gspo"), lines, strict=False):
             assert (
@@ -378,7 +376,7 @@ def test_it_stands_in_the_sentence_of_terminal_and_card(
 ) -> None:
     database = make_lab(tmp_path, gain=gain)
     with source(database) as studied:
-        (sentence,) = decided_sentences(decision(studied))
+        (sentence,) = statements("decision", decision(studied))
     assert sentence.startswith(said)
     assert " on this one starting model" in sentence
     report = rendered(database, "toy")

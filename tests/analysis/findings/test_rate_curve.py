@@ -11,6 +11,7 @@ from gspo_lab.analysis.findings.rate_curve import RateCurve, rate_curve
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord
 from gspo_lab.recording.store import DATABASE, ingest
+from gspo_lab.report.templating import statement
 from gspo_lab.study import load_study
 
 TOML = """
@@ -122,12 +123,13 @@ def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(
 ) -> None:
     with source(lab(tmp_path), "rates") as study:
         said = answer(study)
-    assert "gspo differs from grpo with each at its own best learning rate" in said.text
-    assert "grpo 0.850 at 0.0001; gspo 0.833 at 0.001" in said.ground
-    assert (
-        "same sign on every seed: at 0.0001 −0.250, at 0.001 +0.117, at 0.01 +0.150" in said.ground
+    assert "gspo differs from grpo with each at its own best learning rate" in statement(
+        "answer", said
     )
-    assert "The peak of grpo lies at an end of the values that were tried" in said.ground
+    ground = statement("grounds", said)
+    assert "grpo 0.850 at 0.0001; gspo 0.833 at 0.001" in ground
+    assert "same sign on every seed: at 0.0001 −0.250, at 0.001 +0.117, at 0.01 +0.150" in ground
+    assert "The peak of grpo lies at an end of the values that were tried" in ground
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab, right
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.reference_levels import reference_levels, score_levels
+from gspo_lab.report.templating import statement
 
 LAST = "[verdict]\nlast = 1\n"
 
@@ -40,13 +41,12 @@ def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -
     assert found.subject.final == pytest.approx(0.47)
     assert found.subject.kept == pytest.approx(-0.5)
     assert found.baseline.kept == pytest.approx(-1.5)
-    assert said.label == "gspo loses less than grpo, by more than the margin"
-    assert said.text.startswith(
-        "gspo loses less than grpo on this one starting model, by more than"
-    )
-    assert "Both end below their start." in said.text
-    assert "At each run's best evaluation the sign is the opposite: gspo − grpo −0.1" in said.text
-    assert said.ground.startswith(
+    assert statement("answer_label", said) == "gspo loses less than grpo, by more than the margin"
+    text = statement("answer", said)
+    assert text.startswith("gspo loses less than grpo on this one starting model, by more than")
+    assert "Both end below their start." in text
+    assert "At each run's best evaluation the sign is the opposite: gspo − grpo −0.1" in text
+    assert statement("grounds", said).startswith(
         "Start, best evaluation, end: grpo 0.520, 0.720, 0.220 (keeps less than nothing of its best"
         " gain); gspo 0.520, 0.620, 0.470"
     )
@@ -60,26 +60,28 @@ def test_a_gain_that_is_kept_changes_no_headline(tmp_path: Path) -> None:
         arms = score_levels(study)
     assert arms["gspo"].kept == pytest.approx(0.55 / 0.6)
     assert arms["grpo"].kept == pytest.approx(2 / 3)
-    assert said.label == "gspo better than grpo by more than the margin"
-    assert "below their start" not in said.text
-    assert "sign is the opposite" not in said.text
-    assert "gspo 0.220, 0.820, 0.770 (keeps 92 % of its best gain)" in said.ground
+    assert statement("answer_label", said) == "gspo better than grpo by more than the margin"
+    text = statement("answer", said)
+    assert "below their start" not in text
+    assert "sign is the opposite" not in text
+    assert "gspo 0.220, 0.820, 0.770 (keeps 92 % of its best gain)" in statement("grounds", said)
 
 
 def test_without_a_score_of_the_start_no_level_is_invented(tmp_path: Path) -> None:
     """An import whose log begins after the first step."""
     drop = right(lambda run, step: 0.5)
-
-    def change(run: object, record: object) -> object:
-        if getattr(record, "bench", None) and record.step == 0:  # type: ignore[attr-defined]
-            return None
-        return drop(run, record)  # type: ignore[arg-type]
-
-    database = make_lab(tmp_path, TWO_ARMS + LAST, seeds=3, change=change)  # type: ignore[arg-type]
+    database = make_lab(
+        tmp_path,
+        TWO_ARMS + LAST,
+        seeds=3,
+        change=lambda run, one: (
+            None if getattr(one, "bench", "") and one.step == 0 else drop(run, one)
+        ),
+    )
     with source(database) as study:
         found = reference_levels(study)["gspo"]
-        assert answer(study).ground.startswith("Margin")
-    assert (found.subject.start, found.subject.kept, found.line) == (None, None, "")
+        assert statement("grounds", answer(study)).startswith("Margin")
+    assert (found.subject.start, found.subject.kept) == (None, None)
     assert not found.both_lose
 
 

@@ -12,11 +12,10 @@ from synthetic_lab import make_lab
 
 from gspo_lab.analysis.claims import judge
 from gspo_lab.analysis.findings.decision import Decision, decision
-from gspo_lab.analysis.findings.decision_notes import flags, ungraded
-from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.recording.store import ingest
+from gspo_lab.report.templating import statement, statements
 from gspo_lab.study import Run
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]
@@ -62,11 +61,9 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     doubt = found.ungraded["gspo"]
     assert verdict.paired.differences == pytest.approx([1 - 19 / 60, 1 - 20 / 60, 1 - 21 / 60])
     assert verdict.paired.estimate == pytest.approx(2 / 3), "a share of 1 against a third"
-    assert "left out it reads 'gspo better than grpo by more than the margin'" in str(
-        verdict.because
-    )
+    assert "left out it reads 'better by more than the margin'" in verdict.because
     assert (verdict.word, verdict.better) == ("no verdict", None)
-    assert sentence(verdict).startswith(
+    assert statement("sentence", verdict).startswith(
         "No verdict on gspo against grpo: more answers of one arm could not be graded"
     )
     # answer 3 i + e is right where it is below 17 or 18: problems 0 to 4 lose nothing, 5 loses one
@@ -75,8 +72,9 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert doubt.p == pytest.approx(2 / 2**15)
     assert doubt.verdict.paired.differences == honest.paired.differences
     counts = "Answers not graded: grpo 0 of 180, gspo 127 of 180"
-    doubted = f"{counts}. Counted as incorrect, gspo − grpo is −0.039: {honest.label}."
-    assert ungraded(doubt) == flags(found)[-1] == doubted
+    wrong = "gspo − grpo is −0.039: gspo against grpo: inconclusive."
+    doubted = f"{counts}. Counted as incorrect, {wrong}"
+    assert statement("ungraded", doubt) == statements("flags", found)[-1] == doubted
 
     report = rendered(database, "toy")
     for text in (report.html, report.markdown):
@@ -85,8 +83,8 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert "127 of the answers that decide could not be graded" in report.html
     sections = study_json(report)
     told = sections["answer"]["comparisons"]["gspo"]["ungraded"]
-    assert told["not_graded"] == {"grpo": 0, "gspo": 127}
-    assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
+    assert (told["labels"], told["errors"]) == (["grpo", "gspo"], [0, 127])
+    assert told["verdict"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
     assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"][
         "counted_wrong"
     ] == pytest.approx(17 / 60, rel=1e-5)

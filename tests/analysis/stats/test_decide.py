@@ -8,7 +8,6 @@ from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.analysis.findings.sentences import rare_event_bound, sentence
 from gspo_lab.analysis.stats.verdict import (
     Comparison,
     Rule,
@@ -18,6 +17,7 @@ from gspo_lab.analysis.stats.verdict import (
     verdict_label,
 )
 from gspo_lab.common.reason import Reason
+from gspo_lab.report.templating import statement
 
 BASE = np.array([0.50, 0.52, 0.48])
 
@@ -43,12 +43,12 @@ def test_better_beyond_margin_names_the_arm_and_the_sentence() -> None:
         (),
     )
     assert found.paired.low == pytest.approx(0.11 - 0.02484, abs=1e-4)
-    assert sentence(found) == "gspo is better than grpo by more than the margin."
+    assert statement("sentence", found) == "gspo is better than grpo by more than the margin."
     assert found.smallest_detectable == pytest.approx(3.264 * 0.01, abs=1e-4)
     turned = decide(BASE + np.array([0.10, 0.11, 0.12]), BASE, margin=0.02, labels=("gspo", "grpo"))
     assert turned.better == "gspo"
     assert turned.direction == -1
-    assert sentence(turned) == "grpo is worse than gspo by more than the margin."
+    assert statement("sentence", turned) == "grpo is worse than gspo by more than the margin."
 
 
 FIVE = np.array([0.50, 0.52, 0.48, 0.51, 0.49])
@@ -198,7 +198,7 @@ def test_a_collapse_is_told_where_the_other_arm_could_not_be_judged() -> None:
         [Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=((0, 0), (2, 2)))], Rule(0.02)
     )[0]
     assert (
-        rare_event_bound(found)
+        statement("rare_events", found)
         == "2 of 2 runs of gspo collapsed (95 % interval of the rate: up to 100 %)."
     )
 
@@ -206,7 +206,7 @@ def test_a_collapse_is_told_where_the_other_arm_could_not_be_judged() -> None:
 def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:
     def said(collapsed: tuple[tuple[int, int], tuple[int, int]] | None) -> str:
         one = Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=collapsed)
-        return sentence(decide_all([one], Rule(margin=0.02))[0])
+        return statement("sentence", decide_all([one], Rule(margin=0.02))[0])
 
     same = "gspo and grpo are equivalent within the margin."
     # Clopper-Pearson: 0 of 5 reaches 1 - .025^(1/5) = .522, 1 of 5 .716.
@@ -249,7 +249,7 @@ def test_not_resolved_says_what_is_missing() -> None:
 def test_a_flip_by_one_seed_reaches_the_headline() -> None:
     found = decide(BASE, BASE + np.array([-0.01, -0.01, 0.05]), margin=0.02)
     assert found.flips
-    assert sentence(found).endswith("Leaving out one seed turns the sign.")
+    assert statement("sentence", found).endswith("Leaving out one seed turns the sign.")
     assert "one-seed-turns" in codes(found)
 
 
@@ -266,7 +266,7 @@ def test_withheld_with_its_reason() -> None:
     assert (few.word, few.because) == ("no verdict", "2 pairs of runs; an interval needs 3")
     same = decide(BASE, BASE, margin=0.02)
     assert (same.word, same.because) == ("no verdict", "identical scores")
-    assert sentence(same) == "No verdict on b against a: identical scores."
+    assert statement("sentence", same) == "No verdict on b against a: identical scores."
     assert same.more_seeds is None
     none = decide([], [], margin=0.02)
     assert (none.word, none.paired.n) == ("no verdict", 0)
@@ -304,13 +304,15 @@ def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
     )
     assert found.word == "better by more than the margin"
     trust = "The pairs are taken on trust: weights, prompts not recorded everywhere."
-    assert sentence(found) == f"gspo is better than grpo by more than the margin. {trust}"
+    assert (
+        statement("sentence", found) == f"gspo is better than grpo by more than the margin. {trust}"
+    )
 
 
 def test_better_with_unresolved_size() -> None:
     found = decide(BASE, BASE + np.array([0.02, 0.03, 0.04]), margin=0.02)
     assert (found.word, found.better) == ("better, not shown to exceed the margin", "b")
-    assert sentence(found) == "b is better than a, not shown to exceed the margin."
+    assert statement("sentence", found) == "b is better than a, not shown to exceed the margin."
 
 
 def test_an_equal_difference_at_every_seed_is_not_taken_for_certainty() -> None:

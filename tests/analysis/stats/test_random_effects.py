@@ -20,7 +20,7 @@ from gspo_lab.analysis.stats.random_effects import (
 )
 from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.reason import Reason
-from gspo_lab.report.views.replications import precision_note
+from gspo_lab.report.templating import statement
 
 BCG = np.array(
     [
@@ -48,7 +48,7 @@ def test_two_executions_by_pencil() -> None:
     both = random_effects([0.0, 2.0], [1.0, 1.0])
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
     assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
-    assert "hardly confirm" in precision_note(both)
+    assert "hardly confirm" in statement("precision", both.k)
 
 
 def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:

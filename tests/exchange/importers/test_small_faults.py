@@ -18,6 +18,7 @@ from gspo_lab.analysis.findings.run_outcomes import stabilities
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.store import ingest
 from gspo_lab.recording.store.records import read_steps
+from gspo_lab.report.templating import statement
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
@@ -82,7 +83,9 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
     with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "x"))
     assert said.word == "no verdict"
-    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in said.text
+    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in statement(
+        "answer", said
+    )
     assert said.command == "import complete logs of every run", "its answers cannot be graded here"
 
 

@@ -25,8 +25,9 @@ def test_eight_paired_seeds_of_scores_give_the_published_analysis(tmp_path: Path
         bring(tmp_path, "csv", path, "--study", "eight", "--set", "verdict.margin=0.01").code == 0
     )
     said = report(tmp_path, "eight")["answer"]["comparisons"]["gspo"]
-    assert said["differences"] == pytest.approx(EIGHT)
-    assert (said["estimate"], said["low"], said["high"]) == pytest.approx(
+    paired = said["paired"]
+    assert paired["differences"] == pytest.approx(EIGHT)
+    assert (said["estimate"], paired["low"], paired["high"]) == pytest.approx(
         (0.0050, -0.0036, 0.0136), abs=5e-5
     )
     assert said["word"] == "inconclusive"
@@ -102,7 +103,7 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
     assert bring(tmp_path, "items", path, "--study", "x", "--bench", "sums").code == 0
     said = report(tmp_path, "x")
     assert said["answer"]["comparisons"]["gspo"]["estimate"] == 0.25
-    assert said["answer"]["comparisons"]["gspo"]["sd_by_answers"] is not None
+    assert said["answer"]["comparisons"]["gspo"]["paired"]["items_sd"] is not None
     again = bring(tmp_path, "items", path, "--study", "x", "--bench", "sums")
     assert {line.rpartition(": ")[2] for line in again.out.splitlines()[:6]} == {"unchanged"}
     lines[0] = "grpo,0,p0,0"

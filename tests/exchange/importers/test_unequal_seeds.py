@@ -10,6 +10,7 @@ from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.store import ingest
+from gspo_lab.report.templating import statement
 
 
 def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
@@ -52,9 +53,9 @@ def test_arms_are_compared_on_the_seeds_that_all_have(
     assert decided.seeds == (1, 2, 3)
     assert decided.verdicts["b"].estimate == pytest.approx(0.08)
     for sentence in said:
-        assert sentence in stated.ground
+        assert sentence in statement("grounds", stated)
         assert sentence[1:] in page.html
-    assert "missing" not in stated.text + stated.ground
+    assert "missing" not in statement("answer", stated) + statement("grounds", stated)
     assert "not imported" not in page.html
     levels = stated.levels["b"]
     assert levels.subject.final is not None
@@ -66,6 +67,9 @@ def test_without_a_common_seed_nothing_is_compared_and_nothing_is_missing(tmp_pa
     imported(tmp_path, "a,1,.5", "a,2,.5", "b,3,.6", "b,4,.6")
     with opened(tmp_path) as evidence:
         stated = answer(Source(evidence, "mine"))
-    assert stated.text == "No verdict: no seed has a run of every arm, so that no pair can be made."
-    assert "missing" not in stated.ground
+    assert (
+        statement("answer", stated)
+        == "No verdict: no seed has a run of every arm, so that no pair can be made."
+    )
+    assert "missing" not in statement("grounds", stated)
     assert stated.command == "import more seeds (5 or more)"

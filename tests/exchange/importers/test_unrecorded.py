@@ -17,6 +17,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import first_settled
 from gspo_lab.recording.store import ingest
 from gspo_lab.report.lab import Study
+from gspo_lab.report.templating import statement
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
@@ -71,11 +72,11 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (count_unstable_runs(found).finished, count_unstable_runs(found).judged) == (16, 0)
-    sentence = said.text
+    sentence = statement("answer", said)
     verdict = "gspo and grpo are equivalent within the margin: +0.005"
     assert sentence.startswith(verdict)
     assert "Whether runs collapse is not judged." in sentence
-    assert said.ground.endswith(
+    assert statement("grounds", said).endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
     )
     assert frame[["collapsed", "unstable"]].isna().all(axis=None)
@@ -93,7 +94,7 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
         said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
     assert (
-        said.text
+        statement("answer", said)
         == "Not answered: whether runs were unstable is not judged: too few evaluations and"
         " training steps."
     )

@@ -69,7 +69,7 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
         "b": 0.1,
     }
     assert "b − a: +0.100" in " ".join(answer.details)
-    assert "2 seeds cannot show a difference" in answer.answer["said"], "two seeds give no interval"
+    assert "2 seeds cannot show a difference" in answer.answer.said, "two seeds give no interval"
     (
         bench.home / "a/s0" / CHECKPOINTS / RESUME
     ).touch()  # its worker was killed behind its last word

@@ -10,10 +10,10 @@ from counting import Bench, answer_in
 
 from gspo_lab.analysis.findings.decision import Decision
 from gspo_lab.analysis.findings.decision import decision as decision_of
-from gspo_lab.analysis.findings.sentences import sentence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.store import Evidence
+from gspo_lab.report.templating import statement
 
 FAR = {"a/s0": 1, "a/s1": 1, "a/s2": 1, "b/s0": 8, "b/s1": 9, "b/s2": 8}
 """Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond
@@ -53,7 +53,7 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
     assert "resolved at the look after 3 of 5 seeds; saved: 4 declared runs not begun" in output
     assert result.exit_code == 0
     answer = answer_in(looked.runs)
-    assert "b is better than a" in answer.answer["said"]
+    assert "b is better than a" in answer.answer.said
     assert "Resolved at the declared look after 3 of 5 seeds." in answer.details
     again, output = looked.conduct()
     assert (begun(looked), again.exit_code, "resolved at the look" in output) == (initial, 0, True)
@@ -92,7 +92,10 @@ def test_seeds_added_later_are_description(bench: Bench) -> None:
     assert "noted in study.json: seeds added: 3, 4; seeds that are added after" in output
     changed = decision(bench.runs)
     assert len(begun(bench)) == 10
-    assert (changed.seeds, sentence(changed.verdicts["b"])) == ((0, 1, 2), sentence(original))
+    assert (changed.seeds, statement("sentence", changed.verdicts["b"])) == (
+        (0, 1, 2),
+        statement("sentence", original),
+    )
     described = sentences(changed.described)
     assert described[0] == "Not counted: 2 pairs of other seeds (3, 4), b − a −0.850."
     assert described[0] in answer_in(bench.runs).details

@@ -20,13 +20,13 @@ from laboratory import json_of
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.matched import trials as trials_of
-from gspo_lab.analysis.findings.sweep_sentences import decided_sentences
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store import Evidence, ingest
+from gspo_lab.report.templating import statements
 from gspo_lab.running.conduct import StudyOutcome
 from gspo_lab.running.conduct.replication import replication
 
@@ -144,7 +144,7 @@ def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
         trials = Source(evidence, TRIALS)
         source = Source(evidence, "count")
         assert len(runs_of(trials)) == 16
-        assert decided_sentences(decision(trials)) == [
+        assert statements("decision", decision(trials)) == [
             "No verdict: these are the trials on which the arms of count chose."
         ]
         assert decision(trials).verdicts == {}
