@@ -51,7 +51,8 @@ def reports(path: Path) -> Iterator[tuple[str, Scores]]:
     for name, study in json.loads(path.read_text(encoding="utf-8"))["studies"].items():
         compared = study["answer"]["comparisons"]
         if len(compared) > 1:
-            differences = {arm: verdict["differences"] for arm, verdict in compared.items()}
+            pairs = {arm: verdict["paired"] for arm, verdict in compared.items()}
+            differences = {arm: paired["differences"] for arm, paired in pairs.items()}
             seeds = len(next(iter(differences.values())))
             yield name, {study["answer"]["baseline"]: [0.0] * seeds, **differences}
 
