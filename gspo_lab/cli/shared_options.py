@@ -13,6 +13,7 @@ from gspo_lab.common.atomic_files import WAIT_SECONDS
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY, SUBJECT, SUBJECTS, database_of
 from gspo_lab.common.registry import nearest
+from gspo_lab.running.launch import LAUNCHERS
 
 if TYPE_CHECKING:
     from gspo_lab.recording.store import Evidence
@@ -57,7 +58,10 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="LAUNCHER",
-        help="Launcher: local, ray, ray:HOST:PORT, slurm, module:attribute or file.py:attribute.",
+        help=(
+            f"Launcher: {', '.join(LAUNCHERS)}, ray:HOST:PORT, module:attribute or"
+            " file.py:attribute."
+        ),
     ),
 ]
 

@@ -14,6 +14,7 @@ from finished_runs import leave_runs, tree, write_study
 from gspo_lab import __version__
 from gspo_lab.cli import command
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.exchange.importers import SOURCES
 
 COMMANDS: JsonObject = command().commands
 
@@ -54,6 +55,10 @@ def test_the_help_of_a_command_has_examples_that_it_accepts(name: str) -> None:
         COMMANDS[name].make_context(
             name, arguments
         )  # raises where an option or a value is not accepted
+
+
+def test_the_help_of_import_names_every_reader() -> None:
+    assert [name for name in SOURCES if f"{name}, " not in COMMANDS["import"].params[0].help] == []
 
 
 def test_help_says_what_an_option_takes_and_a_flag_takes_nothing(here: Path) -> None:

@@ -16,6 +16,7 @@ from finished_runs import STUDY, leave_runs, tree, write_study
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.runfolder import RunFolder
+from gspo_lab.running.launch import LAUNCHERS
 from gspo_lab.tasks.evaluation.evaluated_models import run_subjects
 from gspo_lab.tasks.grader_dry_run import first_failure
 
@@ -40,7 +41,7 @@ class Half:
 
 
 LAUNCHER = (
-    "unknown launcher 'loca' (did you mean 'local'?); known: local, ray, slurm, or"
+    f"unknown launcher 'loca' (did you mean 'local'?); known: {', '.join(sorted(LAUNCHERS))}, or"
     " 'module:attribute', 'file.py:attribute'"
 )
 

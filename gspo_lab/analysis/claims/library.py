@@ -6,7 +6,7 @@ To add a claim, write its function here. Studies may then name it; `gspo-lab cla
 docs/reference/claim-library.md (`python docs/make_reference.py`) list it. For instance
 
     @claim(
-        "C28-keeps-entropy",
+        "C0-example",
         grade="C",
         source="an arXiv number, and where in it",
         published="stated without figures",
