@@ -179,7 +179,7 @@ class WorkerPool:
                 self._follow(_Active(item, process, None))
         try:
             while waiting or self._active:
-                self._require_folder()
+                self._require_folders()
                 count = self.interrupts  # read once: it may grow meanwhile
                 if count > obeyed:
                     waiting.clear()
@@ -199,12 +199,15 @@ class WorkerPool:
             result.state is State.FINISHED for result in results
         )
 
-    def _require_folder(self) -> None:
-        if not self.runs.is_dir():
-            raise LabError(
-                f"{self.runs} was moved or deleted while the study ran: the workers stop, and the"
-                " same command with --runs FOLDER resumes where it is now"
-            )
+    def _require_folders(self) -> None:
+        """LabError where the folder of all runs, or of the study of a worker, is gone."""
+        studies = [job.item.folder.path.parents[1] for job in self._active]
+        for folder in (self.runs, *studies):
+            if not folder.is_dir():
+                raise LabError(
+                    f"{folder} was moved or deleted while the study ran: the workers stop, and the"
+                    " same command resumes where it is back, or with --runs FOLDER where it is now"
+                )
 
     def ingest(self) -> None:
         """Write all new journal lines into the database."""

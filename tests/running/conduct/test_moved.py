@@ -4,31 +4,35 @@ import fcntl
 import subprocess
 import sys
 
+import pytest
 from counting import Bench
 
 from gspo_lab.common.paths import database_lock, database_of
 from gspo_lab.recording.runfolder import RunFolder
 
 
+@pytest.mark.parametrize("study", ["", "count"])
 def test_a_moved_folder_is_one_line_and_no_run_is_finished_without_its_records(
-    bench: Bench,
+    bench: Bench, study: str
 ) -> None:
+    """Of all runs, or of the study."""
     bench.hold = {"a/s0": 2, "b/s0": 2}
     conductor = bench.start()
     bench.until_held()
     moved = bench.folder / "elsewhere"
-    bench.runs.rename(moved)
+    home = bench.runs / study
+    home.rename(moved)
     bench.hold_anew({})
     output, _ = conductor.communicate(timeout=60)
     assert conductor.returncode == 2, output
     assert "Traceback" not in output, output
     assert "was moved or deleted while" in output.splitlines()[-1], output
     for run in ("a/s0", "b/s0"):
-        assert not RunFolder(moved / "count" / run).status().finished
-    bench.runs.parent.mkdir(exist_ok=True)
-    if bench.runs.exists():
-        bench.runs.rename(bench.folder / "left")
-    moved.rename(bench.runs)
+        (folder,) = moved.glob(f"**/{run}")
+        assert not RunFolder(folder).status().finished
+    if home.exists():
+        home.rename(bench.folder / "left")
+    moved.rename(home)
     bench.finish()
     assert bench.steps_of("a/s0")[-1] == 3
 
