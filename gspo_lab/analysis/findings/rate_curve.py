@@ -189,11 +189,10 @@ def _comparisons(
         )
         withheld.append(Reason("pairs-incomplete", text))
     treatments = [arm for arm in scores if arm != baseline]
-    heights = {arm: peak_heights(scores_SD) for arm, scores_SD in scores.items()}
     compared = [
         Scores(
-            heights[baseline],
-            heights[arm],
+            peak_heights(scores[baseline]),
+            peak_heights(scores[arm]),
             (baseline, arm),
             withheld_because=tuple(withheld),
             unproven=matched.unproven,

@@ -194,10 +194,8 @@ class WorkerPool:
         finally:
             while self._active:  # only after an exception
                 self._active.pop().process.stop()
-        results = self.results[results_before:]
-        return len(results) == len(items) and all(
-            result.state is State.FINISHED for result in results
-        )
+        states = [result.state for result in self.results[results_before:]]
+        return states.count(State.FINISHED) == len(items)
 
     def _require_folders(self) -> None:
         """LabError where the folder of all runs, or of the study of a worker, is gone."""
