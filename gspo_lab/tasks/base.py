@@ -30,10 +30,13 @@ THINKING_MARKS = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel|>analysis", "<|channel|>final"),
 )
 """What models write around their thinking, which holds no answer.
 
-Some tokenizers have these as special tokens: a response's text keeps them all the same.
+Some tokenizers have these, or a part of them, as special tokens: a response's text keeps them all
+the same.
 """
 
 

@@ -140,6 +140,7 @@ def test_a_box_without_an_answer_is_passed_over(placeholder: str) -> None:
         r"[THINK]so \boxed{25}[/THINK] It is unclear.",
         r"<|begin_of_thought|>so \boxed{25}",
         r"so \boxed{25}</think> It is unclear.",
+        r"<|channel|>analysisso \boxed{25}assistant<|channel|>finalIt is unclear.",
     ],
 )
 def test_a_box_within_the_thinking_is_no_answer(answer: str) -> None:

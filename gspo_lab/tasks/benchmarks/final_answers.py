@@ -28,7 +28,9 @@ MAX_POWER = 20
 
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _SPACE = re.compile(r"\s*")
-_THINKING_TAG = re.compile("<[/|]?[a-z:_]*(?:think|thought|reasoning)")
+_THINKING_TAG = re.compile(
+    r"<[/|]?(?:[a-z:_]*(?:think|thought|reasoning)|START_THINK|END_THINK|channel\|>[af])"
+)
 """A text without it and without `THINK]` holds none of the marks around thinking."""
 _PLACEHOLDER = re.compile(
     r"(?:\s|\.|…|_|\?|\$|[{}]|\\[lc]?dots|\\cdots|\\_|\\[,;:! ]|\\q?quad|\\square|\\Box"

@@ -10,7 +10,7 @@ from typing import Any
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.base import THINKING_MARKS
 
-_THINKING = frozenset(itertools.chain(*THINKING_MARKS))
+_THINKING = " ".join(itertools.chain(*THINKING_MARKS))
 
 TAIL = 16
 """Tokens in which a stop text that spans several tokens is searched."""
@@ -22,16 +22,15 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 @lru_cache(maxsize=4)
-def _control_ids(tokenizer: Any) -> frozenset[int] | None:
+def _control_ids(tokenizer: Any) -> set[int] | None:
     """The special tokens except the marks around thinking; None where no mark is special."""
     special = {
         index: str(token)
         for index, token in tokenizer.added_tokens_decoder.items()
         if token.special
     }
-    if _THINKING.isdisjoint(special.values()):
-        return None
-    return frozenset(index for index, text in special.items() if text not in _THINKING)
+    marks = {index for index, text in special.items() if text in _THINKING}
+    return special.keys() - marks if marks else None
 
 
 def plain_text(tokenizer: Any, ids: Sequence[int]) -> str:
