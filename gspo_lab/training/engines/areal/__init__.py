@@ -105,12 +105,6 @@ class ArealEngine(ExternalEngine):
         check_count("processes", self.processes)
         objective = settings.objective
         level = objective.importance_sampling_level
-        if (
-            objective.aggregation != "token-mean"
-            or settings.rollout.coupled
-            or settings.update.warmup_updates > 1
-        ):
-            yield OTHERWISE
         if level not in LEVELS:
             yield f"has no importance_sampling_level = '{level}'; it has {', '.join(LEVELS)}"
         if objective.advantage == "gae":
@@ -120,6 +114,12 @@ class ArealEngine(ExternalEngine):
             )
         elif objective.advantage not in ADVANTAGES:
             yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ADVANTAGES)}"
+        if (
+            objective.aggregation != "token-mean"
+            or settings.rollout.coupled
+            or settings.update.warmup_updates > 1
+        ):
+            yield OTHERWISE
 
     def configure(self, prepared: PreparedAttempt) -> tuple[list[str], dict[str, str]]:
         """Prompts and configuration as AReaL reads them."""
