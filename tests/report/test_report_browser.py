@@ -293,10 +293,11 @@ def test_one_legend_hides_an_arm_and_all_seeds_in_every_figure(
         "document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })"
     )
     for later in ("m-clip", "m-clip-minibatch"):  # what is drawn later follows
-        browser.evaluate(
-            f"document.getElementById('{later}').scrollIntoView({{behavior: 'instant'}})"
+        # Figures above it that are drawn meanwhile move it, so it is scrolled to until it is drawn.
+        browser.wait_for(
+            f"document.getElementById('{later}').scrollIntoView({{behavior: 'instant'}}),"
+            f" document.querySelector('#{later} .main-svg')"
         )
-        drawn(browser, later)
     assert shown(browser, "m-clip") == shown(browser, "m-clip-minibatch") == [("gspo", None)]
     labels = (
         "[...document.querySelectorAll('#m-clip .annotation-text')].map((one) => one.textContent)"
