@@ -26,7 +26,7 @@ from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder
-from gspo_lab.running.conduct.study_lock import archive
+from gspo_lab.running.conduct.study_lock import archive, clip_settings
 from gspo_lab.running.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.running.launch.local import LocalPool
 from gspo_lab.running.plan.memory_fit import require_memory
@@ -41,7 +41,7 @@ from gspo_lab.study.parent import Kind
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.presets import PRESETS
 from gspo_lab.training.objectives.ratios import RATIOS, RULES
-from gspo_lab.training.objectives.settings import CLIP_RANGE, clip_settings
+from gspo_lab.training.objectives.settings import CLIP_RANGE
 
 DROPPED_STEPS = 2
 """First steps that are ignored:

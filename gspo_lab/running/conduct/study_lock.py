@@ -6,7 +6,7 @@ of its runs and the rule of its verdict must not change.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
 from gspo_lab.study.declaration import Band, locked_of, reference_bands
 from gspo_lab.study.dotted_keys import BAND, differing
 from gspo_lab.study.tuning_trials import tuned
-from gspo_lab.training.objectives.settings import clip_settings
+from gspo_lab.training.objectives.settings import CLIP_RANGE
 
 SHOWN = 4
 SEEDS_ADDED = "seeds added: "
@@ -95,6 +95,11 @@ def with_previous_choice(study: Study, stored: Declaration, home: Path) -> Study
             " with --name NEW, or start over with --fresh"
         )
     return tuned(study, stored.tune)
+
+
+def clip_settings(band: Sequence[float]) -> dict[str, float]:
+    """A range by its keys."""
+    return dict(zip(CLIP_RANGE, band, strict=True))
 
 
 def save_calibrated_range(home: Path, arm: str, band: Band) -> Declaration:

@@ -5,7 +5,6 @@ A policy loss that has settings of its own declares them in its file (`losses/`)
 `presets.Objective` has them all.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -37,11 +36,6 @@ CORRECTED = Key(
 CLIP_RANGE = ("clip_low", "clip_high")
 """The keys of the range's two ends."""
 CLIP_KEYS = " and ".join(CLIP_RANGE)
-
-
-def clip_settings(band: Sequence[float]) -> dict[str, float]:
-    """A range by its keys."""
-    return dict(zip(CLIP_RANGE, band, strict=True))
 
 
 class Common(Table):
