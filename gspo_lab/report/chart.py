@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
+from gspo_lab.report.templating import NOT_MEASURED, format_number, percent
 
 Position = float | str
 Kind = Literal["lines", "dots"]

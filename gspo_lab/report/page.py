@@ -1,7 +1,8 @@
-"""The page: one file that needs nothing but itself.
+"""From the views of studies to the report's three files: the page, which needs nothing but itself,
+its numbers as JSON, its gist as Markdown.
 
 The same evidence gives the same bytes: ids are fixed, keys are sorted, and nothing says when it was
-rendered.
+rendered. To add a section, write its view, its templates, and give it a place in SECTIONS.
 """
 
 import base64
@@ -13,28 +14,89 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
+from gspo_lab.analysis.readings import Source
+from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.recording.store import Evidence
 from gspo_lab.report.chart import Chart, format_position, numbers, sentence
-from gspo_lab.report.formats import slug
 from gspo_lab.report.plotly_json import (
     DARK,
     LIGHT,
     NEUTRAL_DARK,
+    arm_colours,
     colour_name,
     dash,
     plot,
     template,
     variables,
 )
-from gspo_lab.report.templating import environment, template_of
-from gspo_lab.report.views.view import View, figures_of, rounded
+from gspo_lab.report.templating import environment, slug, template_of
+from gspo_lab.report.views.answer import AnswerView, answer_view
+from gspo_lab.report.views.calibration import calibration_view
+from gspo_lab.report.views.claims import claims_view
+from gspo_lab.report.views.comparison import study_comparison
+from gspo_lab.report.views.curves import curves_view
+from gspo_lab.report.views.grounds import grounds_view
+from gspo_lab.report.views.limits import limits_view
+from gspo_lab.report.views.models import models_view
+from gspo_lab.report.views.provenance import (
+    certificate_view,
+    downloads_view,
+    logged_view,
+    provenance_view,
+    settings_view,
+    tuning_view,
+)
+from gspo_lab.report.views.replications import replications_view
+from gspo_lab.report.views.scores import pairs_view, scores_view
+from gspo_lab.report.views.stability import collapse_view, lengths_view, stability_view
+from gspo_lab.report.views.transcripts import transcripts_view
+from gspo_lab.report.views.updates import clipping_view, diagnostics_view, experts_view
+from gspo_lab.report.views.view import View, ViewWriter, figures_of, rounded, to_json
+
+SECTIONS: Mapping[str, tuple[ViewWriter, ...]] = {
+    "": (
+        answer_view,
+        stability_view,
+        lengths_view,
+        curves_view,
+        replications_view,
+        logged_view,
+    ),
+    "Believe": (
+        grounds_view,
+        scores_view,
+        clipping_view,
+        collapse_view,
+        claims_view,
+        tuning_view,
+        limits_view,
+        pairs_view,
+        certificate_view,
+        calibration_view,
+    ),
+    "Inspect": (
+        experts_view,
+        diagnostics_view,
+        transcripts_view,
+        settings_view,
+        provenance_view,
+        downloads_view,
+    ),
+}
+"""By their group, in their order on the page: open, folded to doubt the answer by, folded to look
+into.
+"""
+
 
 SHARED = 8
 """Lists of so many numbers or more that stand in several places of the page are written once."""
@@ -44,6 +106,30 @@ SCRIPTS = ("page.js", "charts.js", "tables.js", "transcripts.js", "downloads.js"
 _LINK = re.compile(r'(<a href="#)([^"]+)("[^>]*>)(.*?)</a>', re.DOTALL)
 _ID = re.compile(r'(?<= )id="([^"]+)"')
 """Templates write `href` first. No text from data looks like either: its quotes are escaped."""
+
+
+GIST = 8
+"""Lines of a study's answer that stand above the fold of the .md."""
+
+FORMAT = 3
+"""Version of the .json; it rises when a key changes its meaning."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished report: its file name without ending, and the text of its three files."""
+
+    name: str
+    html: str
+    json: str
+    markdown: str
+    answers: Mapping[str, AnswerView]
+    """By study's label its answer, for a terminal."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of all answers."""
+        return list(chain.from_iterable(answer.lines for answer in self.answers.values()))
 
 
 @dataclass(frozen=True)
@@ -63,6 +149,11 @@ class Article:
         return tuple(chain.from_iterable(self.sections.values()))
 
     @property
+    def answer(self) -> AnswerView:
+        """The study's answer, which every article has."""
+        return next(section for section in self.every if isinstance(section, AnswerView))
+
+    @property
     def links(self) -> dict[str, str]:
         """The targets of its table of contents with their titles."""
         links = {section.id: section.title for section in self.sections.get("", ())}
@@ -70,6 +161,108 @@ class Article:
             if group and sections:
                 links[group.lower()] = group
         return links
+
+
+def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
+    """One page of all studies, of several databases too; their labels differ. Arms of one name have
+    one colour.
+
+    With `watch_seconds` the open page looks that often whether it was written anew.
+    """
+    articles = [article_of(study) for study in sources]
+    front = [study_comparison(sources)] if len(sources) > 1 else []
+    name = "+".join(slug(article.title) for article in articles)
+    studies = {article.title: _data(article.every) for article in articles}
+    arms = arm_colours(sources)
+    return Report(
+        name=name,
+        html=document(name, articles, front, arms=arms, watch_seconds=watch_seconds),
+        json=_json(studies, front),
+        markdown=_markdown(name, articles, front),
+        answers={article.title: article.answer for article in articles},
+    )
+
+
+def render_models(evidence: Evidence, models: Sequence[str]) -> Report:
+    """One page of evaluated models, by the names that `gspo-lab eval` prints."""
+    front = [models_view(evidence, models)]
+    name = "+".join(slug(model.partition("/")[2]) for model in models)
+    page = document(name, [], front, arms={})
+    return Report(name, page, _json({}, front), _markdown(name, [], front), {})
+
+
+def _json(studies: JsonMapping, front: Sequence[View]) -> str:
+    data = {"format": FORMAT, "studies": studies, **_data(front)}
+    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write the three files into `folder`, each whole or not at all; returns their paths, the page
+    first.
+    """
+    paths = []
+    contents = {"html": report.html, "json": report.json, "md": report.markdown}
+    for ending, content in contents.items():
+        path = folder / f"{report.name}.{ending}"
+        paths.append(path)
+        with atomic_file(path, shared=True, lasting=False) as draft:
+            draft.write_text(content, encoding="utf-8", newline="\n")
+    return paths
+
+
+def article_of(study: Source) -> Article:
+    """What every section shows of a study."""
+    sections = {}
+    for group, writers in SECTIONS.items():
+        views = [write_view(study) for write_view in writers]
+        sections[group] = tuple(view for view in views if view is not None)
+    times = study.evidence.runs(study.study)[["started_at", "finished_at"]].stack().dropna()
+    date = datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
+    return Article(study.label, study.declaration.question, sections, date)
+
+
+def _data(sections: Sequence[View]) -> JsonObject:
+    return {section.id: to_json(section) for section in sections}
+
+
+def _markdown(name: str, articles: Sequence[Article], front: Sequence[View]) -> str:
+    several = len(articles) > 1
+    studies = []
+    for article in articles:
+        lines = article.answer.lines
+        if several:
+            lines = [f"{article.title}: {line}" for line in lines]
+        if len(lines) > GIST:
+            lines = [*lines[: GIST - 1], f"and {len(lines) - GIST + 1} more lines below"]
+        study = {"title": article.title, "question": article.question, "gist": lines}
+        studies.append(study | {"sections": _markdown_sections(article.every)})
+    front_sections = _markdown_sections(front)
+    layout = environment("md").get_template("report.md.j2")
+    text = layout.render(
+        file=Markup(quote(name)), several=several, front=front_sections, articles=studies
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+
+
+def _markdown_sections(sections: Sequence[View]) -> list[JsonObject]:
+    """The sections that the Markdown shows, with their text."""
+    written = []
+    for section in sections:
+        body = section_markdown(section)
+        if body:
+            written.append({"title": section.title, "body": body})
+    return written
+
+
+def section_markdown(view: View) -> Any:
+    """A view as Markdown; empty where the Markdown leaves it out."""
+    layout = template_of(view.id, "md")
+    return "" if layout is None else Markup(layout.render(view=view, figures=no_figures).strip())
+
+
+def no_figures(*_: Any) -> str:
+    """The Markdown has no figures."""
+    return ""
 
 
 class Figures:
@@ -178,7 +371,7 @@ def document(
     written = []
     for article in articles:
         prefix = f"{slug(article.title)}." if several else ""
-        written.append(_article(article, figures, prefix))
+        written.append(_article_html(article, figures, prefix))
     return _render(
         "page.html.j2",
         name=slug(name),
@@ -233,7 +426,7 @@ def _legend(arms: Mapping[str, int]) -> list[dict[str, str]]:
     return list(legend.values())
 
 
-def _article(article: Article, figures: Figures, prefix: str) -> Markup:
+def _article_html(article: Article, figures: Figures, prefix: str) -> Markup:
     draw = functools.partial(figures.html, prefix=prefix, study=article.title)
     body = functools.partial(section_html, draw=draw)
     return _linked(_render("article.html.j2", article=article, prefix=prefix, body=body), prefix)

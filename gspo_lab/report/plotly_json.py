@@ -18,7 +18,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat, table_beside
 from gspo_lab.common.text import visible
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.formats import format_number, percent
+from gspo_lab.report.templating import format_number, percent
 
 COLOURS = 12
 """Colours of arms, `a0` to `a11` of a scheme.

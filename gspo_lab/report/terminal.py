@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gspo_lab.report.formats import NONE, percent
+from gspo_lab.report.templating import NONE, percent
 from gspo_lab.report.views.answer import AnswerView
 
 

@@ -46,9 +46,9 @@ from gspo_lab.exchange.exporters import read_run_rows
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart
-from gspo_lab.report.formats import format_number, percent
 from gspo_lab.report.lab import Study
 from gspo_lab.report.page import section_html
+from gspo_lab.report.templating import format_number, percent
 from gspo_lab.report.views.answer import answer_view
 from gspo_lab.report.views.comparison import study_comparison
 from gspo_lab.report.views.scores import scores_view

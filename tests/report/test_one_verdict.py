@@ -23,9 +23,8 @@ from gspo_lab.analysis.stats.ranking import ranking
 from gspo_lab.analysis.stats.verdict import Verdict, VerdictLabel
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import signed
-from gspo_lab.report.formats import between
 from gspo_lab.report.page import section_html
-from gspo_lab.report.templating import statement
+from gspo_lab.report.templating import between, statement
 from gspo_lab.report.views.answer import answer_view
 from gspo_lab.report.views.grounds import grounds_view
 from gspo_lab.report.views.verdicts import tone

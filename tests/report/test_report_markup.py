@@ -11,7 +11,10 @@ from markupsafe import Markup
 
 import gspo_lab.report
 from gspo_lab.common.text import signed as text_signed
-from gspo_lab.report.formats import (
+from gspo_lab.report.page import script_json
+from gspo_lab.report.templating import (
+    Output,
+    environment,
     fenced,
     format_number,
     html_text,
@@ -20,8 +23,6 @@ from gspo_lab.report.formats import (
     signed,
     unbroken,
 )
-from gspo_lab.report.page import script_json
-from gspo_lab.report.templating import Output, environment
 from gspo_lab.report.views.view import rounded
 
 TEMPLATES = sorted(Path(gspo_lab.report.__file__).with_name("templates").glob("*.j2"))

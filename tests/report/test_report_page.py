@@ -18,7 +18,7 @@ from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, write
-from gspo_lab.report.formats import plain
+from gspo_lab.report.templating import plain
 from gspo_lab.study import Run, load_study
 
 

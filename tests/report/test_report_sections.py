@@ -31,9 +31,8 @@ from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render
-from gspo_lab.report.formats import HEAD, TAIL, marked, turns_text
 from gspo_lab.report.plotly_json import LIGHT
-from gspo_lab.report.templating import statement, statements
+from gspo_lab.report.templating import HEAD, TAIL, marked, statement, statements, turns_text
 from gspo_lab.report.views.calibration import stated_rates, uneven_rate
 from gspo_lab.report.views.transcripts import BUDGET
 from gspo_lab.report.views.updates import skipping

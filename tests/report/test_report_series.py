@@ -22,7 +22,7 @@ from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.render import section_markdown
+from gspo_lab.report.page import section_markdown
 from gspo_lab.report.series import Points, curve, lines
 from gspo_lab.report.views.curves import curves_view
 from gspo_lab.report.views.stability import collapse_view

@@ -21,8 +21,7 @@ from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECON
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations, listed
 from gspo_lab.report.chart import Chart
-from gspo_lab.report.formats import format_number
-from gspo_lab.report.templating import statement, statements
+from gspo_lab.report.templating import format_number, statement, statements
 from gspo_lab.report.views.arms import ArmNumbers, ArmRow, ArmsTable, arm_numbers, arm_tables
 from gspo_lab.report.views.grounds import badge_text, models, progress_of
 from gspo_lab.report.views.rate import rate_chart

@@ -17,8 +17,14 @@ from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECON
 from gspo_lab.analysis.stats import Verdict, paired_t
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.text import level
-from gspo_lab.report.formats import NONE, NOT_MEASURED, NOT_RECORDED, format_number, percent
-from gspo_lab.report.templating import statement
+from gspo_lab.report.templating import (
+    NONE,
+    NOT_MEASURED,
+    NOT_RECORDED,
+    format_number,
+    percent,
+    statement,
+)
 from gspo_lab.report.views.drawing import Drawing, drawing, half_width
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.study.contrast import formula, sides

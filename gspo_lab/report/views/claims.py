@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gspo_lab.analysis.claims import Claim, Estimate, Result, judge
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.report.formats import NOT_MEASURED, format_number, limits
+from gspo_lab.report.templating import NOT_MEASURED, format_number, limits
 from gspo_lab.report.views.verdicts import tone
 from gspo_lab.report.views.view import PageOnly, View
 

@@ -8,8 +8,7 @@ from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
 from gspo_lab.analysis.readings import Source, average
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.report.formats import NONE, between, format_number, signed
-from gspo_lab.report.templating import statement
+from gspo_lab.report.templating import NONE, between, format_number, signed, statement
 from gspo_lab.report.views.view import PageOnly, View
 
 

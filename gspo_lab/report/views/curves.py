@@ -20,7 +20,6 @@ from gspo_lab.common.text import MINUS, difference, level
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.records import read_steps
 from gspo_lab.report.chart import Chart, Reference, Series
-from gspo_lab.report.formats import format_number, percent
 from gspo_lab.report.series import (
     DRAWN,
     ByRun,
@@ -33,7 +32,7 @@ from gspo_lab.report.series import (
     sides_of,
     steps_of,
 )
-from gspo_lab.report.templating import statement
+from gspo_lab.report.templating import format_number, percent, statement
 from gspo_lab.report.views.view import View, by_id
 from gspo_lab.study.contrast import side_names
 

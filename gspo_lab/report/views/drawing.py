@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.analysis.stats import PairedT
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.report.formats import between, signed
+from gspo_lab.report.templating import between, signed
 
 
 @dataclass(frozen=True)

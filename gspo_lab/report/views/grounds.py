@@ -24,8 +24,7 @@ from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, last_evaluations, level
-from gspo_lab.report.formats import NOT_MEASURED, between
-from gspo_lab.report.templating import statement, statements
+from gspo_lab.report.templating import NOT_MEASURED, between, statement, statements
 from gspo_lab.report.views.calibration import stated_rates
 from gspo_lab.report.views.verdicts import VerdictView, verdict_view
 from gspo_lab.report.views.view import PageOnly, View

@@ -11,7 +11,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.text import MINUS
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.traces import read_later_evaluations
-from gspo_lab.report.formats import NONE, between, format_number, limits, signed
+from gspo_lab.report.templating import NONE, between, format_number, limits, signed
 from gspo_lab.report.views.view import PageOnly, View
 
 

@@ -19,7 +19,7 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import capital
 from gspo_lab.recording.store.run_files import END_LOST, FOREIGN
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.formats import NONE, NOT_MEASURED, format_number, setting
+from gspo_lab.report.templating import NONE, NOT_MEASURED, format_number, setting
 from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.import_origin import ABSENT, ORIGIN

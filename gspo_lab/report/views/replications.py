@@ -13,8 +13,7 @@ from gspo_lab.analysis.readings.runs import seeds_text
 from gspo_lab.analysis.stats.random_effects import CombinedEstimate
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.text import MINUS
-from gspo_lab.report.formats import NONE
-from gspo_lab.report.templating import statement, statements
+from gspo_lab.report.templating import NONE, statement, statements
 from gspo_lab.report.views.curves import pair
 from gspo_lab.report.views.drawing import Drawing, half_width
 from gspo_lab.report.views.verdicts import VerdictView, verdict_view

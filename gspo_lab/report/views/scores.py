@@ -25,7 +25,7 @@ from gspo_lab.analysis.stats.passk import pass_at_k
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations
-from gspo_lab.report.formats import NONE, between, format_number, limits, percent, signed, slug
+from gspo_lab.report.templating import NONE, between, format_number, limits, percent, signed, slug
 from gspo_lab.report.views.drawing import Drawing, count_unstable, drawing, half_width
 from gspo_lab.report.views.view import Inlined, PageOnly, View
 

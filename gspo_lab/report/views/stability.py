@@ -33,9 +33,8 @@ from gspo_lab.analysis.stats.collapse import (
 )
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.formats import NOT_MEASURED, format_number, percent
 from gspo_lab.report.series import DOTS, dots_of
-from gspo_lab.report.templating import statements
+from gspo_lab.report.templating import NOT_MEASURED, format_number, percent, statements
 from gspo_lab.report.views.curves import CLIPPED
 from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
 

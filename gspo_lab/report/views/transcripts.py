@@ -13,8 +13,8 @@ from gspo_lab.analysis.readings.runs import finished_runs, finished_seeds
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import visible
 from gspo_lab.recording.store import answers as store
-from gspo_lab.report.formats import HEAD, TAIL, slug
 from gspo_lab.report.series import value
+from gspo_lab.report.templating import HEAD, TAIL, slug
 from gspo_lab.report.views.view import Inlined, PageOnly, View
 
 PER_TAG = 8

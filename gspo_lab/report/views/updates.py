@@ -41,9 +41,9 @@ from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.formats import NOT_RECORDED, percent
 from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT, STYLE
 from gspo_lab.report.series import DOTS, curve, dots_by_arm, per_arm, per_minibatch
+from gspo_lab.report.templating import NOT_RECORDED, percent
 from gspo_lab.report.views.view import View, by_id
 from gspo_lab.study import Arm, Declaration
 from gspo_lab.study.dotted_keys import BAND, alike_but
