@@ -15,8 +15,8 @@ from gspo_lab import __version__
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import sums_digest, write_json
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.journal import Journal, scan, seal
-from gspo_lab.recording.records import Record, RunStatus, from_dict
+from gspo_lab.recording.journal import Journal, from_dict, scan, seal
+from gspo_lab.recording.records import Record, RunStatus
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report import Report, render

@@ -1,5 +1,5 @@
-"""The append-only file in a run's folder: one JSON object a line, the only thing a worker leaves
-for the store.
+"""The append-only file in a run's folder: one record a line, as JSON under its fields' names, the
+only thing a worker leaves for the store.
 
 A worker may die at any moment, or its disk be full. Then the last line may be torn. Readers stop
 before it. The next write closes it with ` <torn>` and a newline, and records its content again. Any
@@ -22,17 +22,19 @@ the journal.
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from gspo_lab.common.atomic_files import sole_writer
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import JOURNAL
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import STARTED
 from gspo_lab.recording.records import (
     RECORDS,
@@ -40,8 +42,9 @@ from gspo_lab.recording.records import (
     AnswerRecord,
     Record,
     RunStatus,
-    to_dict,
-    voided,
+    ScoreRecord,
+    StepRecord,
+    UpdateRecord,
 )
 
 TORN = b" <torn>"
@@ -73,6 +76,9 @@ ANSWERED = (
 )
 """The fields of an answer that its evaluation's digest is of."""
 
+FIELDS = {cls: tuple(entry.name for entry in fields(cls)) for cls in RECORDS.values()}
+"""The names of each record's fields."""
+
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 START = b"0" * 8
@@ -80,6 +86,25 @@ START = b"0" * 8
 
 FIRST_LOOK_BYTES = 1 << 16
 """How much of a journal's end is read at first, where only its end matters."""
+
+
+def to_dict(record: Record) -> JsonObject:
+    """A JSON-able dictionary with the record's kind; None fields are left out, non-finite floats
+    are None too.
+    """
+    out: JsonObject = {"kind": record.kind}
+    for name in FIELDS[type(record)]:
+        value = getattr(record, name)
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value)):
+            out[name] = value
+    return out
+
+
+def from_dict(data: JsonObject) -> Record:
+    """The record of `to_dict`; unknown fields are ignored."""
+    cls = RECORDS[data["kind"]]
+    names = FIELDS[cls]
+    return cls(**{name: value for name, value in data.items() if name in names})
 
 
 class Journal:
@@ -317,6 +342,20 @@ def digest_before(path: Path, offset: int) -> str:
     with path.open("rb") as file:
         line = _line_before(file, offset)
     return _line_digest(line).decode()
+
+
+def voided(record: JsonMapping, step: int) -> bool:
+    """Whether `started` at `step` voids a record of an earlier worker, by the rule of `RunStatus`.
+
+    An evaluation after `step` steps stays, because it came before; all other records of `step` are
+    made again.
+    """
+    kind = record.get("kind")
+    if kind == ScoreRecord.kind or (kind == AnswerRecord.kind and record["bench"] != ROLLOUT):
+        return bool(record["step"] > step)
+    return kind in (StepRecord.kind, UpdateRecord.kind, AnswerRecord.kind) and bool(
+        record["step"] >= step
+    )
 
 
 def in_force(items: Iterable[JsonObject]) -> list[JsonObject]:

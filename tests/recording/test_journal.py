@@ -17,21 +17,15 @@ from gspo_lab.recording.journal import (
     FIRST_LOOK_BYTES,
     Journal,
     digest_of_answers,
+    from_dict,
     from_end,
     in_force,
     line_number,
     scan,
     seal,
-)
-from gspo_lab.recording.records import (
-    AnswerRecord,
-    Record,
-    RunStatus,
-    StepRecord,
-    UpdateRecord,
-    from_dict,
     to_dict,
 )
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 
 
 def steps(first: int, last: int) -> list[StepRecord]:

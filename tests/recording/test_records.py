@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from gspo_lab.recording.journal import from_dict, to_dict
 from gspo_lab.recording.records import (
     RECORDS,
     AnswerRecord,
@@ -14,9 +15,7 @@ from gspo_lab.recording.records import (
     ScoreRecord,
     StepRecord,
     UpdateRecord,
-    from_dict,
     is_time,
-    to_dict,
 )
 from gspo_lab.recording.records.update import EVALUATED_TOKENS
 

@@ -315,16 +315,15 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     section = written(
         make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling), collapse_view
     )
-    assert section_markdown(section).startswith("1 of 4 runs were unstable: 1 collapsed. ")
+    text = section_markdown(section)
+    assert text.startswith("1 of 4 runs were unstable: 1 collapsed. ")
     run = to_json(section)["runs"]["grpo s0"]
     assert run["collapse"] == pytest.approx(106, abs=3)
     assert run["crossed_before"] == {"stale_k3": 80}
     assert to_json(section)["false_alarms"]["stale_k3"] == [1, 3]
     fell = min(run["collapse"], run["regression"])
-    assert f"drift k3 at 80 ({fell - 80} before)" in section_markdown(section)
-    assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section_markdown(
-        section
-    )
+    assert f"drift k3 at 80 ({fell - 80} before)" in text
+    assert "What left its range first, in 1 unstable runs: drift k3 in 1." in text
 
 
 def entropy_gone(run: Run, record: StepRecord) -> JsonObject:
@@ -367,10 +366,11 @@ def test_what_collapsed_is_counted_dated_and_put_down_to_a_cause(
     read.
     """
     section = written(make_lab(tmp_path, **how), collapse_view)
-    assert section_markdown(section).startswith(begins)
-    assert runs or section_markdown(section) == begins
-    assert said in section_markdown(section)
-    assert "What left its range first" not in section_markdown(section)
+    text = section_markdown(section)
+    assert text.startswith(begins)
+    assert runs or text == begins
+    assert said in text
+    assert "What left its range first" not in text
     names = ("collapse", "cause", "regression", "entropy_collapse")
     assert [tuple(run[name] for name in names) for run in to_json(section)["runs"].values()] == runs
 

@@ -5,15 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.recording.journal import JournalReader, in_force
-from gspo_lab.recording.records import (
-    ROLLOUT,
-    AnswerRecord,
-    Record,
-    StepRecord,
-    UpdateRecord,
-    from_dict,
-)
+from gspo_lab.recording.journal import JournalReader, from_dict, in_force
+from gspo_lab.recording.records import ROLLOUT, AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study.dotted_keys import flat
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gspo_lab.analysis.readings import Source, once
+from gspo_lab.analysis.readings.spans import read_spans, span_width
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.recording.records.update import CLIP_FRACTION
-from gspo_lab.recording.store.records import read_spans, span_width
 
 AXES = {
     "prompts": "prompts_total",

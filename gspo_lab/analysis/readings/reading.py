@@ -1,8 +1,8 @@
 """What a number is a reading of, and how it is read: rows are pooled in SQLite by step or by
 mini-batch, and these pools are pooled again here.
 
-A pool keeps its weight, so that pooling it again gives the mean over all rows, however they were
-split.
+A row weighs what its record's field declares (`per`). A pool keeps its weight, so that pooling it
+again gives the mean over all rows, however they were split.
 """
 
 import json
@@ -28,9 +28,8 @@ from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.recording.records.update import CLIP_FRACTION
+from gspo_lab.recording.records.update import CLIP_FRACTION, EVALUATED_TOKENS
 from gspo_lab.recording.store.evidence import arrays
-from gspo_lab.recording.store.records import entry_query, group_query
 from gspo_lab.recording.store.schema import RECORD_TABLES, Column, metric_columns
 
 
@@ -336,9 +335,15 @@ def by_step(source: Source, reading: Reading, run: str | None = None) -> Mapping
 def by_layer(
     source: Source, reading: Reading, chosen_steps: Iterable[int]
 ) -> Mapping[str, tuple[OptionalFloat, ...]]:
-    """Per run id the mean of each entry of a metric that is a list, over those of the steps `at`
-    that the window has. Runs without any are left out."""
-    query = entry_query(reading.table, reading.metric)
+    """Per run id the mean of each entry of a metric that is a list, over the chosen steps that the
+    window has. Runs without any are left out."""
+    weight = row_weight(reading.table, reading.metric) or 1
+    entries_in_window = f'json_each("{reading.metric}") AS entry {_window(reading.table)}'
+    query = (
+        f"SELECT entry.key, TOTAL(entry.value * {weight}) / SUM({weight})"
+        f" FROM {reading.table}, {entries_in_window}"
+        " AND step IN (SELECT value FROM json_each(?)) AND entry.value IS NOT NULL GROUP BY 1"
+    )
     steps = json.dumps(sorted(chosen_steps))
 
     def entries(run: RecordedRun) -> tuple[OptionalFloat, ...]:
@@ -411,7 +416,7 @@ def _grouped(
 ) -> Mapping[str, dict[str, Floats]]:
     evidence = source.evidence
     metric_columns(table, metrics, numbers=True)
-    query = group_query(table, by, metrics, pooling)
+    query = _group_query(table, by, metrics, pooling)
     names = [by]
     for metric in metrics:
         names += (metric, f"{metric}.weight")
@@ -423,6 +428,66 @@ def _grouped(
     key = ("grouped", source.study, query, steps, minibatch, only)
     chosen = [run for run in recorded_runs(source) if only in (None, run.id)]
     return evidence.once(key, lambda: {run.id: rows(run) for run in chosen})
+
+
+def row_weight(table: str, metric: str) -> str | None:
+    """What a row weighs in a mean of the metric, in SQL: the count that the field declares, 1 where
+    the row does not know it. None: every row weighs alike.
+    """
+    per = RECORD_TABLES[table].column(metric).per
+    if per == EVALUATED_TOKENS:
+        per_row = 'IIF("evaluated_responses" < "responses", "active_tokens", "response_tokens")'
+        return f"IFNULL({per_row}, 1)"
+    return None if per is None else f'IFNULL("{per}", 1)'
+
+
+def _pool_of(table: str, metric: str, pooling: str) -> str:
+    """The aggregate of a metric's rows and its weight.
+
+    `pooling` is "own" (mean by weights), "rows", "sum" or "largest".
+    """
+    weight = row_weight(table, metric)
+    if pooling == "own" and weight is not None:
+        return f"{weighted_mean(metric, weight)}, IFNULL({_weight_of(metric, weight)}, 0)"
+    function = {"largest": "MAX", "sum": "SUM"}.get(pooling, "AVG")
+    return f'{function}("{metric}"), COUNT("{metric}")'
+
+
+def weighted_mean(metric: str, weight: str) -> str:
+    """The weighted mean over rows with the metric. A single row keeps its exact value."""
+    several = f'TOTAL("{metric}" * {weight}) / {_weight_of(metric, weight)}'
+    return f'CASE COUNT("{metric}") WHEN 1 THEN MAX("{metric}") ELSE {several} END'
+
+
+def _weight_of(metric: str, weight: str) -> str:
+    """The total weight of a metric's measurements; NULL without any."""
+    return f'SUM({weight}) FILTER (WHERE "{metric}" IS NOT NULL)'
+
+
+def _group_query(table: str, by: str, metrics: Iterable[str], pooling: str) -> str:
+    """A query for groups of rows `by` "step", "minibatch" or "whole" (all rows), with each metric's
+    aggregate and weight.
+
+    Its values are run id, first and last step, and for updates lowest and highest mini-batch.
+    """
+    if (table, by) == ("steps", "step"):  # a row is a pool: nothing is grouped
+        rows = ", ".join(
+            f'"{metric}", {_weight_in_row(table, metric, pooling)}' for metric in metrics
+        )
+        return f"SELECT step, {rows} FROM steps {_window(table)} ORDER BY step"
+    pools = ", ".join(_pool_of(table, metric, pooling) for metric in metrics)
+    pool = "0" if by == "whole" else by
+    return f"SELECT {pool} AS pool, {pools} FROM {table} {_window(table)} GROUP BY pool"
+
+
+def _weight_in_row(table: str, metric: str, pooling: str) -> str:
+    weight = row_weight(table, metric) if pooling == "own" else None
+    return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {weight or 1} END'
+
+
+def _window(table: str) -> str:
+    indices = " AND minibatch BETWEEN ? AND ?" if table == "updates" else ""
+    return f"WHERE run_id = ? AND step BETWEEN ? AND ?{indices}"
 
 
 def rows_of(

@@ -22,7 +22,6 @@ from gspo_lab.exchange.importers.base import LoggedRow
 from gspo_lab.exchange.importers.metric_names import OF_STEPS, OF_UPDATES
 from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.export import write_table
-from gspo_lab.recording.store.records import read_spans, span_width
 from gspo_lab.recording.store.schema import UPDATES
 from gspo_lab.study import flat
 
@@ -171,6 +170,8 @@ def read_run_rows(
     LabError: unknown study.
     """
     import numpy as np
+
+    from gspo_lab.analysis.readings.spans import read_spans, span_width
 
     width = span_width(evidence, study, 1)  # one span for all steps: as wide as there are steps
     steps = read_spans(evidence, study, "steps", sorted(OF_STEPS), buckets=width, since=since)

@@ -19,8 +19,8 @@ from gspo_lab.common.states import STARTED, State
 from gspo_lab.exchange.importers.config import check_alike
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.secrets import without_home
-from gspo_lab.recording.journal import Journal, JournalReader, from_end
-from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, from_dict
+from gspo_lab.recording.journal import Journal, JournalReader, from_dict, from_end
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus
 from gspo_lab.recording.runfolder import RunFolder, WorkFolder
 from gspo_lab.study import Declaration, Run
 from gspo_lab.study.import_origin import ORIGIN, Origin

@@ -26,7 +26,6 @@ from gspo_lab.recording.records import (
     StepRecord,
     UpdateRecord,
 )
-from gspo_lab.recording.records.update import EVALUATED_TOKENS
 
 SQL_TYPES: dict[Any, str] = {int: "INTEGER", float: "REAL", str: "TEXT", list: "TEXT", dict: "TEXT"}
 
@@ -45,16 +44,6 @@ class Column:
     required: bool = False
     per: str | None = None
     """The count that weighs a row in a mean over rows; None: every row counts alike."""
-
-    @property
-    def weight(self) -> str | None:
-        """`per` in SQL; a row that does not know it weighs 1."""
-        if self.per == EVALUATED_TOKENS:
-            return (
-                'IFNULL(IIF("evaluated_responses" < "responses", "active_tokens",'
-                ' "response_tokens"), 1)'
-            )
-        return None if self.per is None else f'IFNULL("{self.per}", 1)'
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from gspo_lab import __version__
 from gspo_lab.common.cpu_count import cores
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.recording.journal import Journal
-from gspo_lab.recording.records import AnswerRecord, from_dict
+from gspo_lab.recording.journal import Journal, from_dict
+from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.recording.runfolder import EvaluationFolder, SubjectFolder, same_run
 from gspo_lab.tasks.evaluation.benchmark_spec import DATA, Bench
 from gspo_lab.tasks.evaluation.run_benchmark import ModelAnswer, Question, graded_record, questions

@@ -8,7 +8,7 @@ lines.
                 return False                      # leaving the context ends the child
     return True
 
-A line that begins with "{" is a record, as `records.to_dict` writes it, one with "[{" a list of
+A line that begins with "{" is a record, as `journal.to_dict` writes it, one with "[{" a list of
 records that belong together (`Child.batches` gives them so); all others are the child's own words,
 passed on to the worker's log. A program that writes a log of its own is followed instead, line by
 line:

@@ -56,12 +56,6 @@ def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
     return sequence_mean(l_BT, mask_BT).detach() + (l_BT - l_BT.detach())
 
 
-def binds(ratio: Array, adv: Array, mask: Array, below: Array, above: Array) -> tuple[Array, Array]:
-    """Two masks: the tokens below the range with A < 0, and those above it with A > 0. The clip
-    takes their gradient. The range is 1 - `below` to 1 + `above`; both may differ by token."""
-    return mask & (adv < 0) & (ratio < 1 - below), mask & (adv > 0) & (ratio > 1 + above)
-
-
 def _token_log_ratios(detail: Mapping[str, Any], index: int) -> list[float]:
     moves: list[float] = detail["log_ratios"][index]
     return moves

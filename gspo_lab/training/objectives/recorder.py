@@ -15,12 +15,12 @@ from gspo_lab.recording.records import BAND_SCALES, REDUCTIONS, UpdateRecord
 from gspo_lab.recording.records.metric import rounded
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses import Common, Metrics, traits
+from gspo_lab.training.objectives.losses.clipping import binds
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.training.objectives.ratios import (
     RATIOS,
     RULES,
     Array,
-    binds,
     sequence_mean,
     single_precision,
 )

@@ -30,15 +30,8 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.cli.verify import graded_again
 from gspo_lab.common.atomic_files import sums_digest, write_sums
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.journal import Journal, scan
-from gspo_lab.recording.records import (
-    AnswerRecord,
-    Record,
-    RunStatus,
-    StepRecord,
-    UpdateRecord,
-    from_dict,
-)
+from gspo_lab.recording.journal import Journal, from_dict, scan
+from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks import build_task

@@ -46,9 +46,9 @@ from gspo_lab.analysis.readings.curves import (
 )
 from gspo_lab.analysis.readings.reading import CLIP, LATER
 from gspo_lab.analysis.readings.runs import first_settled
+from gspo_lab.analysis.readings.spans import read_spans
 from gspo_lab.recording.records import Record, UpdateRecord
 from gspo_lab.recording.store import Evidence
-from gspo_lab.recording.store.records import read_spans
 from gspo_lab.study import Run
 
 RUN = "toy/grpo/s0"

@@ -42,7 +42,7 @@ def train(arm: str, folder: Path) -> Trained:
     from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
 
-    from gspo_lab.recording.records import to_dict
+    from gspo_lab.recording.journal import to_dict
     from gspo_lab.training.models.builtin_models import build, byte_tokenizer
     from gspo_lab.training.objectives import PRESETS, Batch, Recorder, surrogate
 

@@ -10,6 +10,7 @@ import pytest
 from calling import lab_error
 from run_folders import Lab, answers, step_records
 
+from gspo_lab.analysis.readings.spans import read_spans, span_width
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -17,10 +18,8 @@ from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.database import explained, writing
 from gspo_lab.recording.store.records import (
     read_series,
-    read_spans,
     read_steps,
     read_updates,
-    span_width,
 )
 
 RUN = "adding/grpo/s0"

@@ -17,8 +17,8 @@ from synthetic_lab import make_lab
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.paths import SEALED_FILES
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.journal import Journal
-from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict
+from gspo_lab.recording.journal import Journal, from_dict
+from gspo_lab.recording.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest, rebuild
 from gspo_lab.recording.store.schema import RECORD_TABLES
 

@@ -11,6 +11,7 @@ import torch
 from small_models import small_start
 
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.recording.journal import to_dict
 from gspo_lab.recording.records import (
     AnswerRecord,
     Record,
@@ -18,7 +19,6 @@ from gspo_lab.recording.records import (
     StepRecord,
     UpdateRecord,
     is_time,
-    to_dict,
 )
 from gspo_lab.study import Run, load_study
 from gspo_lab.training.engines.native.build_run import RunComponents, set_up

@@ -6,7 +6,8 @@ import pytest
 import torch
 from lottery import MakeRun, train
 
-from gspo_lab.recording.records import StepRecord, to_dict
+from gspo_lab.recording.journal import to_dict
+from gspo_lab.recording.records import StepRecord
 from gspo_lab.tasks import build_task
 from gspo_lab.training.engines.external.records import step_records
 from gspo_lab.training.engines.native.prompt_stream import PromptStream

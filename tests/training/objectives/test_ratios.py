@@ -1,6 +1,4 @@
-"""The table of ratio rules, the one place that says when a clip binds, and what a third rule takes:
-an entry.
-"""
+"""The table of ratio rules, when a clip binds, and what a third rule takes: an entry."""
 
 import math
 from dataclasses import dataclass, fields
@@ -12,10 +10,11 @@ import torch
 from measuring import numbers
 
 from gspo_lab.recording.records import UpdateRecord, update
-from gspo_lab.recording.records.metric import metric, share
+from gspo_lab.recording.records.metric import metric
 from gspo_lab.study.declaration import reference_bands
 from gspo_lab.training.objectives import PRESETS, Batch, Recorder, response_detail, surrogate
-from gspo_lab.training.objectives.ratios import RATIOS, RULES, Level, Ratio, binds
+from gspo_lab.training.objectives.losses.clipping import binds
+from gspo_lab.training.objectives.ratios import RATIOS, RULES, Level, Ratio
 
 LN = math.log
 
@@ -70,8 +69,8 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     @update._for_each_rule
     class Columns:
         earlier: int = metric("before")
-        would_RULE: float = metric("with RULE", rule=share("would_clip_RULE", "tokens"))
-        flip_RULE: float = metric("with RULE", rule=share("flip_RULE", "tokens"))
+        would_RULE: float = metric("with RULE", rule=update.share("would_clip_RULE", "tokens"))
+        flip_RULE: float = metric("with RULE", rule=update.share("flip_RULE", "tokens"))
         last: int = metric("after")
 
     rules = ("grpo", "gspo", "toy")

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gspo_lab.recording.records import to_dict
+from gspo_lab.recording.journal import to_dict
 from gspo_lab.training.objectives import (
     PRESETS,
     Batch,

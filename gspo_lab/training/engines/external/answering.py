@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-from gspo_lab.recording.records import to_dict
+from gspo_lab.recording.journal import to_dict
 from gspo_lab.tasks import Task
 from gspo_lab.tasks.evaluation.run_benchmark import ModelAnswer, Question, graded_record
 from gspo_lab.training.engines.external.attempt import ANSWERS, Prompt, current, task_of

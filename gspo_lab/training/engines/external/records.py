@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.recording.records import (
-    REDUCTIONS,
-    AnswerRecord,
-    Record,
-    StepRecord,
-    UpdateRecord,
-    from_dict,
-    to_dict,
-)
+from gspo_lab.recording.journal import from_dict, to_dict
+from gspo_lab.recording.records import REDUCTIONS, AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.records.update import OF_OPTIMIZER
 from gspo_lab.study import Run
 from gspo_lab.training.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers

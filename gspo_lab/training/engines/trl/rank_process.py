@@ -13,7 +13,8 @@ from torch.distributed.elastic.multiprocessing.errors import record as crashes_a
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.states import Exit, State
-from gspo_lab.recording.records import Record, RunStatus, to_dict
+from gspo_lab.recording.journal import to_dict
+from gspo_lab.recording.records import Record, RunStatus
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.training.engines.base import Sink
 from gspo_lab.training.engines.child import STOP, WRITTEN

@@ -19,11 +19,17 @@ from gspo_lab.training.objectives.losses.loss import (
     own_key,
     spread_sum,
 )
-from gspo_lab.training.objectives.ratios import Batch, binds, sequence_mean
+from gspo_lab.training.objectives.ratios import Array, Batch, sequence_mean
 from gspo_lab.training.objectives.settings import Common
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def binds(ratio: Array, adv: Array, mask: Array, below: Array, above: Array) -> tuple[Array, Array]:
+    """Two masks: the tokens below the range with A < 0, and those above it with A > 0. The clip
+    takes their gradient. The range is 1 - `below` to 1 + `above`; both may differ by token."""
+    return mask & (adv < 0) & (ratio < 1 - below), mask & (adv > 0) & (ratio > 1 + above)
 
 
 def clipped(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
