@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 
 from gspo_lab.recording.journal import FIRST_LOOK_BYTES
@@ -50,7 +51,7 @@ def test_the_last_word_counts(
 ) -> None:
     folder = left(tmp_path, *records)
     result = folder.status()
-    assert (result.state, result.steps, result.finished) == (state, steps, state == "finished")
+    assert_fields(result, state=state, steps=steps, finished=state == "finished")
     assert folder.has_records() == begun
     with folder.exclusive_lock("nobody else"):
         assert folder.status().state == ("running" if state == "interrupted" else state)
@@ -67,7 +68,7 @@ def test_a_status_is_found_behind_any_length_of_answers_and_a_torn_line_is_none(
     folder = left(tmp_path / "long", STARTED, step(0), step(1), *[long] * 40)
     with folder.journal.open("a") as file:
         file.write('{"kind":"status","state":"finished","step":1}')
-    assert (folder.status().state, folder.status().steps) == ("interrupted", 2)
+    assert_fields(folder.status(), state="interrupted", steps=2)
 
 
 def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 from hypothesis import given
@@ -62,7 +63,7 @@ def test_hasty_is_the_share_of_training_demonstrations_without_steps() -> None:
         problem.demonstration for problem in Addition(hasty=0.4).problems("train")[:4000]
     ]
     for a, b in zip(plain.problems("train")[:200], task.problems("train")[:200], strict=True):
-        assert (a.id, a.prompt, a.reference) == (b.id, b.prompt, b.reference)
+        assert_fields(a, id=b.id, prompt=b.prompt, reference=b.reference)
     assert list(plain.problems("held-out")[:50]) == list(task.problems("held-out")[:50])
     for wrong in (-0.1, 1.5, "half", True):
         with lab_error("hasty"):
@@ -100,16 +101,14 @@ WRONG = [
 @pytest.mark.parametrize("answer", RIGHT)
 def test_right(answer: str) -> None:
     grade = TASK.grade(SUM, answer)
-    assert (grade.reward, grade.correct, grade.error) == (1.0, True, None)
-    assert grade.reason == "equal to the reference"
+    assert_fields(grade, reward=1.0, correct=True, error=None, reason="equal to the reference")
     assert int(grade.extracted) == 579
 
 
 @pytest.mark.parametrize(("answer", "reason"), WRONG)
 def test_wrong(answer: str, reason: str) -> None:
     grade = TASK.grade(SUM, answer)
-    assert (grade.reward, grade.correct, grade.error) == (0.0, False, None)
-    assert grade.reason == reason
+    assert_fields(grade, reward=0.0, correct=False, error=None, reason=reason)
     assert (grade.extracted is None) == (reason.startswith(("no answer", "nothing")))
 
 
@@ -159,9 +158,12 @@ def test_pools_are_disjoint_distinct_and_true(digits: int, train: int, held_out:
         for index, problem in enumerate(pool[:5_000]):
             numbers = [int(text) for text in problem.prompt[:-1].split("+")]
             assert all(0 <= number < 10**digits for number in numbers)
-            assert problem.prompt == f"{numbers[0]}+{numbers[1]}="
-            assert problem.reference == str(sum(numbers))
-            assert problem.id == f"add{digits}-{'train' if split == 'train' else 'held'}-{index}"
+            assert_fields(
+                problem,
+                prompt=f"{numbers[0]}+{numbers[1]}=",
+                reference=str(sum(numbers)),
+                id=f"add{digits}-{'train' if split == 'train' else 'held'}-{index}",
+            )
             # The mirrored sum is on the same side too.
             assert sides.setdefault(tuple(sorted(numbers)), split) == split
     prompts = [problem.prompt for pool in pools.values() for problem in pool]
@@ -224,8 +226,12 @@ def test_rewards_by_name_are_the_number_and_its_steps(
 ) -> None:
     task = Addition(digits=2, rewards=["steps", "correct"])
     grade = task.grade(Problem("", "45+38=", "83"), answer)
-    assert grade.rewards == {"steps": steps, "correct": correct}
-    assert (grade.reward, grade.correct) == (steps + correct, correct == 1)
+    assert_fields(
+        grade,
+        rewards={"steps": steps, "correct": correct},
+        reward=steps + correct,
+        correct=correct == 1,
+    )
     assert (task.grader, task.reward_names) == ("addition-steps-correct/1", ("steps", "correct"))
     alone = Addition(digits=2, rewards=["correct"]).grade(Problem("", "45+38=", "83"), answer)
     plain = Addition(digits=2).grade(Problem("", "45+38=", "83"), answer)

@@ -5,6 +5,7 @@ grader says so.
 import time
 
 import pytest
+from assertions import assert_fields
 
 from gspo_lab.tasks.base import Problem, grade_answer
 from gspo_lab.tasks.benchmarks.aime import Aime24
@@ -133,7 +134,7 @@ def test_right(answer: str) -> None:
 @pytest.mark.parametrize(("answer", "reason"), WRONG)
 def test_wrong(answer: str, reason: str) -> None:
     grade = Aime24().grade(GOLD, answer)
-    assert (grade.correct, grade.reward, grade.error) == (False, 0.0, None)
+    assert_fields(grade, correct=False, reward=0.0, error=None)
     assert grade.reason.startswith(reason)
 
 

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 
 from gspo_lab.tasks import TASKS, Defaults, Task, build_task, grade_answer, task_key
@@ -116,13 +117,14 @@ def test_a_class_or_factory_of_the_users_own(parity: Task, tmp_path: Path) -> No
     for task in (parity, build_task("own.py:Parity", {"largest": 6}, tmp_path)):
         assert [problem.prompt for problem in task.problems("train")] == ["0?", "2?", "4?"]
         assert task.grade(task.problems("held-out")[0], "odd").reward == 1.0
-        assert (task.prompt_version, task.data_digest, task.chat, task.cut_is_wrong) == (
-            "bare/1",
-            None,
-            False,
-            False,
+        assert_fields(
+            task,
+            prompt_version="bare/1",
+            data_digest=None,
+            chat=False,
+            cut_is_wrong=False,
+            defaults=Defaults(samples=1, temperature=1.0, top_p=1.0, max_tokens=None),
         )
-        assert task.defaults == Defaults(samples=1, temperature=1.0, top_p=1.0, max_tokens=None)
 
 
 def test_key_counts_defaults_and_ignores_order() -> None:
@@ -163,5 +165,5 @@ def test_a_cut_answer_is_wrong_only_where_the_task_says_so(parity: Task) -> None
     assert grade_answer(parity, problem, "odd", truncated=True).correct is True
     parity.cut_is_wrong = True
     cut = grade_answer(parity, problem, "odd", truncated=True)
-    assert (cut.correct, cut.reward, cut.reason) == (False, 0.0, "cut at the token limit")
+    assert_fields(cut, correct=False, reward=0.0, reason="cut at the token limit")
     assert grade_answer(parity, problem, "odd", truncated=False).correct is True

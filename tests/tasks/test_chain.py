@@ -1,6 +1,7 @@
 """Chains of sums: long answers of which every item stands alone."""
 
 import pytest
+from assertions import assert_fields
 from case_tables import cases
 
 from gspo_lab.tasks.base import Problem
@@ -24,7 +25,7 @@ def test_every_item_is_held_against_the_two_before_it(answer: str, right: int, i
 
 @pytest.mark.parametrize("answer", ["", "\n", "4", "4:9", " "])
 def test_an_answer_without_an_item_is_wrong(answer: str) -> None:
-    assert (FIVE.grade(GIVEN, answer).reward, FIVE.grade(GIVEN, answer).correct) == (0.0, False)
+    assert_fields(FIVE.grade(GIVEN, answer), reward=0.0, correct=False)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_the_whole_answer_fills_its_length_with_the_narrowest_counter_that_count
     length: int, width: int, count: int
 ) -> None:
     task = Chain(length=length)
-    assert (task.width, task.count, task.max_tokens) == (width, count, length)
+    assert_fields(task, width=width, count=count, max_tokens=length)
     shown = task.problems("train")[0].demonstration
     assert len(shown) == count * (width + 4) <= length
     assert shown.startswith(f"{count - 1:0{width}d}:")

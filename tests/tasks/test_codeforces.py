@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 
 from gspo_lab.common.plain_data import JsonObject
@@ -118,7 +119,7 @@ PROGRAMS = [
 def test_programs(own: Task) -> None:
     for problem, program, right, reason in PROGRAMS:
         grade = own.grade(own.problems("held-out")[problem], fenced(program))
-        assert (grade.correct, grade.reason, grade.error) == (right, reason, None)
+        assert_fields(grade, correct=right, reason=reason, error=None)
         assert grade.isolation
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 from hypothesis import given
@@ -98,7 +99,7 @@ def task(tmp_path: Path) -> Task:
 @pytest.mark.parametrize(("answer", "reward", "correct"), GOOD)
 def test_what_a_grader_may_return(task: Task, answer: str, reward: float, correct: bool) -> None:
     grade = task.grade(task.problems("train")[0], answer)
-    assert (grade.reward, grade.correct, grade.error) == (reward, correct, None)
+    assert_fields(grade, reward=reward, correct=correct, error=None)
     assert type(grade.reward) is float
     assert type(grade.correct) is bool
 

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 
 from gspo_lab.common.registry import look_up
 from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, Turn, build_task
@@ -38,7 +39,7 @@ def test_the_users_own_task(folder: Path) -> None:
     assert {*task.problems("train"), *task.problems("held-out")} == {france, japan}
     for answer, reward in [(" Paris.", 1.0), ("It is Paris.", 0.5), ("London", 0.0), ("", 0.0)]:
         grade = task.grade(france, answer)
-        assert (grade.reward, grade.correct, grade.error) == (reward, reward == 1.0, None)
+        assert_fields(grade, reward=reward, correct=reward == 1.0, error=None)
 
 
 FRANCE = ("The capital of France is", "Paris", " Paris.\n")
@@ -48,12 +49,7 @@ JAPAN = ("The capital of Japan is", "Tokyo", " Tokyo.\n")
 def test_the_grader_that_says_more(folder: Path) -> None:
     task = build_task("graded.py:grade", {"problems": "problems.jsonl", "held_out": 0.5}, folder)
     grade = task.grade(Problem("fr", *FRANCE), " Paris.\n")
-    assert (grade.reward, grade.correct, grade.extracted, grade.reason) == (
-        1.0,
-        True,
-        "Paris",
-        "compared as text",
-    )
+    assert_fields(grade, reward=1.0, correct=True, extracted="Paris", reason="compared as text")
 
 
 def test_the_parrot_replies_until_it_hears_the_reference(folder: Path) -> None:

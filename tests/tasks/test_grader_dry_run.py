@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import gspo_lab
 
 from gspo_lab.running.plan.preflight import lint_findings
@@ -112,11 +113,12 @@ def test_a_benchmark_cannot_ask_more_problems_than_there_are(base: Path) -> None
     (base / "s.toml").write_text(STUDY + '[[bench]]\nname = "held-out"\n')
     held_out = len(build_task("g.py:index", {"problems": "p.jsonl"}, base).problems("held-out"))
     refused = gspo_lab("plan", base / "s.toml", "--set", "bench.held-out.problems=100000")
-    assert (refused.code, refused.out) == (2, "")
-    assert (
-        refused.err
-        == f"gspo-lab: bench.held-out.problems = 100000: the task 'g.py:index' has {held_out}"
-        " held-out problems; give no more, or leave the key out for all of them\n"
+    assert_fields(
+        refused,
+        code=2,
+        out="",
+        err=f"gspo-lab: bench.held-out.problems = 100000: the task 'g.py:index' has {held_out}"
+        " held-out problems; give no more, or leave the key out for all of them\n",
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 from laboratory import json_of
@@ -284,8 +285,7 @@ SCRIPTS = [
 def test_scripts(own: Task) -> None:
     for program, right, reason in SCRIPTS:
         grade = own.grade(own.problems("held-out")[0], fenced(program))
-        assert (grade.correct, grade.reason, grade.error) == (right, reason, None)
-        assert grade.extracted == program
+        assert_fields(grade, correct=right, reason=reason, error=None, extracted=program)
         assert grade.isolation
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from waiting import until
 
 pytest.importorskip("math_verify")
@@ -128,8 +129,9 @@ def test_hostile_answers_are_wrong_in_bounded_time(hostile: str, expressions: Ex
     before = cpu_seconds(expressions._process.pid)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     grade = task.grade(Problem("x", "?", "25"), rf"\boxed{{{hostile}}}")
-    assert (grade.correct, grade.error) == (False, None)
-    assert grade.reason == "comparing it takes more than 1 s of CPU time"
+    assert_fields(
+        grade, correct=False, error=None, reason="comparing it takes more than 1 s of CPU time"
+    )
     now = resource.getrusage(resource.RUSAGE_CHILDREN)  # has the ended process's time in it
     assert now.ru_utime + now.ru_stime - ended.ru_utime - ended.ru_stime - before < 3
 
@@ -149,8 +151,12 @@ def test_no_reply_at_all_is_the_graders_failure_and_not_a_wrong_answer(
 
 def test_a_reference_that_reads_as_nothing_is_an_error(task: Math500) -> None:
     grade = task.grade(Problem("x", "?", "\\quad"), r"\boxed{25}")
-    assert (grade.correct, grade.reward) == (None, None)
-    assert grade.error == "math-verify reads nothing in the reference '\\\\quad'"
+    assert_fields(
+        grade,
+        correct=None,
+        reward=None,
+        error="math-verify reads nothing in the reference '\\\\quad'",
+    )
 
 
 def test_a_killed_process_is_an_error_of_that_answer_alone(expressions: Expressions) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 
@@ -108,7 +109,7 @@ def test_the_reward_is_the_sum_of_its_turns(
     if told is None:
         assert (grade.reward, grade.error) == (reward, None)
     else:
-        assert (grade.reward, grade.correct, grade.turn_rewards) == (None, None, None)
+        assert_fields(grade, reward=None, correct=None, turn_rewards=None)
         assert told in str(grade.error)
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 
 from gspo_lab.tasks import TASKS, Problem, Turn, build_task, task_key
@@ -29,7 +30,7 @@ def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_task_asks_in_words(name: str) -> None:
     task = build_task(name, {"words": True})
-    assert (task.chat, task.prompt_version, task.stop) == (True, "words/1", ())
+    assert_fields(task, chat=True, prompt_version="words/1", stop=())
     for problem in (*task.problems("train")[:20], *task.problems("held-out")[:20]):
         assert problem.prompt[0].isupper()
         assert " " in problem.prompt
@@ -102,5 +103,10 @@ def test_a_guess_in_words_has_replies_in_words() -> None:
     )
     assert task.reply(problem, turns) is None
     grade = task.grade_turns(problem, turns)
-    assert grade.reward == pytest.approx(0.9)
-    assert (grade.correct, grade.extracted, grade.turn_rewards) == (True, "31", (0.0, -0.1, 1.0))
+    assert_fields(
+        grade,
+        reward=pytest.approx(0.9),
+        correct=True,
+        extracted="31",
+        turn_rewards=(0.0, -0.1, 1.0),
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from claim_lab import Fields, Numbers, gives, result, results, why
 
 from gspo_lab.study import Run
@@ -109,7 +110,7 @@ def test_where_the_gap_lies_decides_two_claims(
     assert gap.supplementary == ()
     assert part.estimate == pytest.approx(1000 * math.prod(gspo.values()) ** (1 / 3))
     (same,) = entries["C27-gap-as-published"].parts
-    assert (same.estimate, same.low, same.high) == (part.estimate, part.low, part.high)
+    assert_fields(same, estimate=part.estimate, low=part.low, high=part.high)
     if word == "inconclusive":  # sd of ln ratio = ln 4; 3 seeds detect 3.26 sd: a factor 4^3.26
         assert part.detectable == pytest.approx(4**3.2573, rel=0.01)
 
@@ -203,9 +204,9 @@ def weights(partly: int = 0, largest: dict[int, float] | None = None) -> Numbers
             "response_detail": {
                 "length": [4, 4, 4],
                 "advantage": [1.0, 0.0, -1.0],
-                "sum_log_ratio": [0.0] * 3,
+                "sum_log_ratio": [0.0, 0.0, 0.0],
                 "sum_square_log_ratio": [4 * (0.04 + run.seed / 1000)] * 3,
-                "max_abs_log_ratio": [0.3] * 3,
+                "max_abs_log_ratio": [0.3, 0.3, 0.3],
                 "clipped_tokens": clipped,
             },
         }

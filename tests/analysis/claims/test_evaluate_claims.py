@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from assertions import assert_fields
 from claim_lab import PAIR, Fields, Numbers, evidence, gives, result, results, why
 from laboratory import source
 
@@ -65,8 +66,7 @@ above = 0.0
 
 def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> None:
     alone = result(tmp_path / "alone", update_clips(), "C04-clip-gap")
-    assert alone.word == "supported"
-    assert (alone.declared, alone.p_adjusted) == (True, alone.p)
+    assert_fields(alone, word="supported", declared=True, p_adjusted=alone.p)
     both = results(tmp_path / "two", update_clips(), claims=["C04-clip-gap"], tables=LOSS)
     found = both["C04-clip-gap"]
     assert found.p == alone.p == pytest.approx(0.0289, abs=1e-4)
@@ -454,7 +454,7 @@ def test_support_needs_every_part_and_contradiction_one() -> None:
 
 def test_no_interval_no_word() -> None:
     same = over_seeds("d", {0: 2.0, 1: 2.0, 2: 2.0}, Region(above=0), alpha=0.05)
-    assert (same.low, same.side, same.estimate) == (None, None, 2.0)
+    assert_fields(same, low=None, side=None, estimate=2.0)
     assert same.reason is not None
     two = over_seeds("d", {0: 2.0, 1: 2.1}, Region(above=0), alpha=0.05)
     assert (two.low, two.side) == (None, None)
@@ -477,12 +477,7 @@ above = 0.0
         found = Source(opened, "toy")
         (part,) = judge(found)[0].parts
         paired = decision(found).verdicts["gspo"].paired
-    assert (part.estimate, part.low, part.high, part.p) == (
-        paired.estimate,
-        paired.low,
-        paired.high,
-        paired.p,
-    )
+    assert_fields(part, estimate=paired.estimate, low=paired.low, high=paired.high, p=paired.p)
     assert paired.items_sd > statistics.stdev([0.5, 0.5, 0.4])
     assert part.alpha == 0.1
 

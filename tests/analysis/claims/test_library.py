@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from claim_lab import Fields, evidence, gives
 
 from gspo_lab.analysis.claims import LIBRARY, Claim, library
@@ -29,8 +30,13 @@ def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
     written: JsonObject = dict(vars(library))
     exec(EXAMPLE, written)
     claim: Claim = written["keeps_entropy"]
-    assert (claim.id, claim.roles, claim.presupposed) == (NAME, ("grpo", "gspo"), ["3 seeds"])
-    assert claim.statement == "GSPO keeps more entropy than GRPO."
+    assert_fields(
+        claim,
+        id=NAME,
+        roles=("grpo", "gspo"),
+        presupposed=["3 seeds"],
+        statement="GSPO keeps more entropy than GRPO.",
+    )
     assert claim.counter[0].source == "ScaleRL, 2510.13786"
 
     def step(run: Run, step: int) -> Fields:
@@ -39,8 +45,9 @@ def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
     with evidence(tmp_path, gives(step=step)) as opened:
         roles = {"grpo": "grpo", "gspo": "gspo"}
         (part,) = claim.read(ClaimData(Source(opened, "toy"), roles)).parts
-    assert part.estimate == pytest.approx((2 * 2.02 * 2.04) ** (1 / 3))
-    assert (part.side, part.resolved) == ("supported", True)
+    assert_fields(
+        part, estimate=pytest.approx((2 * 2.02 * 2.04) ** (1 / 3)), side="supported", resolved=True
+    )
 
 
 def test_an_installed_package_brings_claims(

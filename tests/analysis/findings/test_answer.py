@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from laboratory import added_later, rendered, source
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, by_seed, make_lab, right
 
@@ -113,8 +114,12 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
 
 def test_one_seed_is_grey(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=1))
-    assert (found.word, found.colour) == ("one seed", "grey")
-    assert found.command == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
+    assert_fields(
+        found,
+        word="one seed",
+        colour="grey",
+        command="gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds",
+    )
     found = answered(make_lab(tmp_path / "listed", TWO_ARMS.replace("{seeds}", "[7]")))
     assert found.command == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
 
@@ -123,11 +128,7 @@ def test_running_and_missing(tmp_path: Path) -> None:
     missing = answered(
         make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished")
     )
-    assert (missing.word, missing.colour, missing.command) == (
-        "no verdict",
-        "red",
-        "gspo-lab run studies/toy.toml",
-    )
+    assert_fields(missing, word="no verdict", colour="red", command="gspo-lab run studies/toy.toml")
     assert statement("answer", missing) == "Not answered: 2 runs are missing."
     assert statement("grounds", missing) == "grpo seed 2 failed, gspo seed 2 failed."
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from laboratory import rendered, source, study_json
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
@@ -49,10 +50,11 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
         (verdict,) = verdicts(found).values()
         said = answer(found)
         pair = decision(found).verdicts["gspo"]
-    assert verdict.question == "contrast"
-    assert (verdict.subject, verdict.baseline) == (
-        "(gspo + gspo-replay) / 2",
-        "(grpo + grpo-replay) / 2",
+    assert_fields(
+        verdict,
+        question="contrast",
+        subject="(gspo + gspo-replay) / 2",
+        baseline="(grpo + grpo-replay) / 2",
     )
     assert verdict.paired.differences == pytest.approx([0.2] * 5)
     assert pair.paired.differences == pytest.approx([0.25, 0.15, 0.25, 0.15, 0.25])
@@ -121,7 +123,7 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     former = json.loads(rendered(database, "first").json)["studies"]["first"]
     assert [
         list(execution["comparisons"]) for execution in former["replications"]["executions"]
-    ] == [["(gspo + gspo-replay) / 2"]] * 2
+    ] == [["(gspo + gspo-replay) / 2"], ["(gspo + gspo-replay) / 2"]]
 
 
 def test_weights_are_normalised_and_named() -> None:

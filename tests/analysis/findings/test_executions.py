@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from laboratory import rendered, source
 from synthetic_lab import TWO_ARMS, make_lab
 
@@ -178,11 +179,7 @@ def test_another_machine_s_runs_count_whether_its_database_its_runs_or_the_study
             together = every.combined("gspo")
             # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1
             # more on seeds 1 and 3.
-            assert (together.k, together.df, together.estimate) == (
-                1,
-                4.0,
-                pytest.approx((8.5 + 0.4) / 20),
-            )
+            assert_fields(together, k=1, df=4.0, estimate=pytest.approx((8.5 + 0.4) / 20))
             assert not every.can_confirm
             assert every.times("gspo") == 2
     assert sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*")) == before

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from laboratory import added_later, declare, leave, source, study_json
 
 from gspo_lab.analysis.findings.decision import decision
@@ -63,7 +64,7 @@ def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
         "sum_log_ratio": [length * one for one in log_s],
         "sum_square_log_ratio": [moves * length * (TOKEN_SPREAD**2 + DRIFT**2)] * 4,
         "max_abs_log_ratio": [moves] * 4,
-        "clipped_tokens": [0] * 4,
+        "clipped_tokens": [0, 0, 0, 0],
     }
     counts = [int(minibatch > 0) * 4 * length * 10**-power for power in range(1, 6)]
     would_clip = {
@@ -125,14 +126,15 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     ]:
         assert exponent["grpo", quantity].estimate == pytest.approx(slope, abs=1e-9)
     run = laws.runs["gspo"][64.0][1]
-    assert run.spread == pytest.approx(0.01 / 8)
-    assert run.spread_tokens == pytest.approx(TOKEN_SPREAD)
-    assert run.averaging == pytest.approx(1 / 32)
-    assert (run.drift, run.reward_first, run.gain, run.length) == (
-        pytest.approx(DRIFT),
-        0.5,
-        1.0,
-        64.0,
+    assert_fields(
+        run,
+        spread=pytest.approx(0.01 / 8),
+        spread_tokens=pytest.approx(TOKEN_SPREAD),
+        averaging=pytest.approx(1 / 32),
+        drift=pytest.approx(DRIFT),
+        reward_first=0.5,
+        gain=1.0,
+        length=64.0,
     )
     # Three of four mini-batches clip; three quarters of .001 and of .4.
     assert (run.clipped_grpo, run.clipped_gspo) == pytest.approx((0.00075, 0.3))

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from laboratory import added_later, rendered, source
 from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
@@ -44,9 +45,13 @@ def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(
     tmp_path: Path,
 ) -> None:
     grpo = first_outcome(make_lab(tmp_path, seeds=1, change=by_step))
-    assert (grpo.start, grpo.evaluations) == (1.0, 3)
-    assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
-    assert grpo.gain == pytest.approx(0.2 - 1.0)
+    assert_fields(
+        grpo,
+        start=1.0,
+        evaluations=3,
+        final=pytest.approx((0.1 + 0.2 + 0.3) / 3),
+        gain=pytest.approx(0.2 - 1.0),
+    )
 
 
 def test_without_a_declared_number_the_last_fifth_of_the_training_decides() -> None:
@@ -79,8 +84,14 @@ def test_an_evaluation_that_could_not_be_graded(
         return record
 
     grpo = first_outcome(make_lab(tmp_path, seeds=1, change=change))
-    assert (grpo.start, grpo.carried, grpo.errors) == (start, carried, errors)
-    assert (grpo.final, grpo.best) == (pytest.approx((0.1 + 0.2 + last) / 3), pytest.approx(best))
+    assert_fields(
+        grpo,
+        start=start,
+        carried=carried,
+        errors=errors,
+        final=pytest.approx((0.1 + 0.2 + last) / 3),
+        best=pytest.approx(best),
+    )
     assert (grpo.gain is None) == (start is None)
 
 
@@ -229,12 +240,13 @@ def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
     d_SI = [
         [float(seed <= i < seed + EIGHT) - float(i < EIGHT) for i in range(20)] for seed in range(5)
     ]
-    assert verdict.paired.differences == (0.0,) * 5
-    assert verdict.paired.sd == 0.0
-    assert verdict.paired.items_sd == pytest.approx((items_variance(d_SI) or 0.0) ** 0.5)
-    # t(4) = 2.7764 times the answers' sd over sqrt 5, where version 0.1 had no interval.
-    assert verdict.paired.high == pytest.approx(
-        2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4
+    assert_fields(
+        verdict.paired,
+        differences=(0.0,) * 5,
+        sd=0.0,
+        items_sd=pytest.approx((items_variance(d_SI) or 0.0) ** 0.5),
+        # t(4) = 2.7764 times the answers' sd over sqrt 5, where version 0.1 had no interval.
+        high=pytest.approx(2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4),
     )
     assert verdict.word == "inconclusive"
 

@@ -88,7 +88,7 @@ def curve_of(database: Path) -> RateCurve:
 def test_each_arm_is_judged_at_its_own_best_value(tmp_path: Path) -> None:
     curve = curve_of(lab(tmp_path))
     grpo, gspo = curve.curves
-    assert (grpo.best, gspo.best) == ((1e-4,) * 3, (1e-3,) * 3)
+    assert (grpo.best, gspo.best) == ((1e-4, 1e-4, 1e-4), (1e-3, 1e-3, 1e-3))
     assert grpo.height == pytest.approx((16 + 17 + 18) / 60)
     assert gspo.height == pytest.approx((16 + 17 + 17) / 60)
     assert [point.score for point in grpo.points] == pytest.approx([0.85, 43 / 60, 0.15])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from laboratory import rendered, source
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab, right
 
@@ -36,10 +37,13 @@ def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -
     assert found.both_lose
     assert found.opposite_at_best
     assert found.at_best.estimate == pytest.approx(-0.1)
-    assert found.subject.start == pytest.approx(0.52)
-    assert found.subject.best == pytest.approx(0.62)
-    assert found.subject.final == pytest.approx(0.47)
-    assert found.subject.kept == pytest.approx(-0.5)
+    assert_fields(
+        found.subject,
+        start=pytest.approx(0.52),
+        best=pytest.approx(0.62),
+        final=pytest.approx(0.47),
+        kept=pytest.approx(-0.5),
+    )
     assert found.baseline.kept == pytest.approx(-1.5)
     assert statement("answer_label", said) == "gspo loses less than grpo, by more than the margin"
     text = statement("answer", said)
@@ -81,7 +85,7 @@ def test_without_a_score_of_the_start_no_level_is_invented(tmp_path: Path) -> No
     with source(database) as study:
         found = reference_levels(study)["gspo"]
         assert statement("grounds", answer(study)).startswith("Margin")
-    assert (found.subject.start, found.subject.kept) == (None, None)
+    assert_fields(found.subject, start=None, kept=None)
     assert not found.both_lose
 
 

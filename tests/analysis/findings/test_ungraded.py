@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from laboratory import rendered, source, study_json
 from synthetic_lab import make_lab
 
@@ -68,8 +69,9 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     )
     # answer 3 i + e is right where it is below 17 or 18: problems 0 to 4 lose nothing, 5 loses one
     # on one seed
-    assert (doubt.answers, doubt.errors, doubt.more) == ((180, 180), (0, 127), (0, 15))
-    assert doubt.p == pytest.approx(2 / 2**15)
+    assert_fields(
+        doubt, answers=(180, 180), errors=(0, 127), more=(0, 15), p=pytest.approx(2 / 2**15)
+    )
     assert doubt.verdict.paired.differences == honest.paired.differences
     counts = "Answers not graded: grpo 0 of 180, gspo 127 of 180"
     wrong = "gspo − grpo is −0.039: gspo against grpo: inconclusive."
@@ -83,7 +85,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert "127 of the answers that decide could not be graded" in report.html
     sections = study_json(report)
     told = sections["answer"]["comparisons"]["gspo"]["ungraded"]
-    assert (told["labels"], told["errors"]) == (["grpo", "gspo"], [0, 127])
+    assert_fields(told, labels=["grpo", "gspo"], errors=[0, 127])
     assert told["verdict"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
     assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"][
         "counted_wrong"
@@ -146,7 +148,7 @@ def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
     verdict = found.verdicts["gspo"]
     doubt = found.ungraded["gspo"]
     assert verdict.word == doubt.verdict.word == "better by more than the margin"
-    assert (doubt.errors, doubt.more, doubt.p) == ((1, 1), (0, 0), None)
+    assert_fields(doubt, errors=(1, 1), more=(0, 0), p=None)
     assert not doubt.uneven
 
 

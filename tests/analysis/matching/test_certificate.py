@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import gspo_lab, lab_error
 from laboratory import json_of, source
 from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
@@ -71,7 +72,7 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
     assert states.pop("settings") == "differs as declared"
     assert set(states.values()) == {"equal"}
     assert found.lock.state == "equal"
-    assert (found.ok, found.undeclared, found.reasons) == (True, (), {})
+    assert_fields(found, ok=True, undeclared=(), reasons={})
     assert of(found, "settings").parts == (
         "objective.clip_high",
         "objective.clip_low",
@@ -243,9 +244,9 @@ def test_tampering_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> No
     assert not found.ok
     assert found.headline.startswith("toy: NOT matched")
     verdict = lab.verdict()
-    assert (verdict["word"], verdict["better"]) == ("no verdict", None)
+    assert_fields(verdict, word="no verdict", better=None)
     for name, parts in named.items():
-        assert (of(found, name).state, of(found, name).parts) == ("differs undeclared", parts)
+        assert_fields(of(found, name), state="differs undeclared", parts=parts)
         reason = f"undeclared difference in {name}: {', '.join(parts)} (seed 0)"
         assert reason in found.reasons["gspo"]
         assert reason in verdict["reason"]
@@ -503,7 +504,7 @@ def in_pieces(run: Run) -> list[Record]:
 def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo="rollout = { tokens_per_step = 3 }", records=in_pieces)
     found = lab.certificate()
-    assert [of(found, name).state for name in ("plan", "prompts")] == ["equal"] * 2
+    assert [of(found, name).state for name in ("plan", "prompts")] == ["equal", "equal"]
     assert of(found, "first rollout").state == "differs as declared"
     assert (of(found, "first rewards").state, odd_ones(found)) == ("not recorded", set())
 
@@ -534,7 +535,7 @@ def dropping(run: Run) -> list[Record]:
 def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo="rollout = { dynamic_sampling = 2 }", records=dropping)
     found = lab.certificate()
-    assert [of(found, name).state for name in ("plan", "prompts")] == ["equal"] * 2
+    assert [of(found, name).state for name in ("plan", "prompts")] == ["equal", "equal"]
     names = ("first rollout", "first rewards", "prompts and updates")
     assert {of(found, name).state for name in names} == {"differs as declared"}
     assert odd_ones(found) == set()
@@ -549,9 +550,11 @@ def test_arms_that_both_drop_groups_ask_as_many_others_as_they_need(tmp_path: Pa
     )
     lab = Lab(tmp_path, grpo=both, gspo=both, records=dropping)
     found = of(lab.certificate(), "prompts and updates")
-    assert (found.state, found.parts) == ("differs as declared", ("prompts_total",))
-    assert (
-        found.detail == "prompts_total: 16 in grpo, 20 in gspo (declared: rollout.dynamic_sampling)"
+    assert_fields(
+        found,
+        state="differs as declared",
+        parts=("prompts_total",),
+        detail="prompts_total: 16 in grpo, 20 in gspo (declared: rollout.dynamic_sampling)",
     )
 
 
@@ -622,8 +625,12 @@ def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_pa
     moved, silent, clipped = (
         of(lab.certificate(), "first mini-batches", seed) for seed in range(3)
     )
-    assert (moved.state, moved.parts) == ("differs undeclared", ("gspo, step 2",))
-    assert moved.detail == "toy/gspo/s0 at step 2: log_ratio_max_abs 1e-07"
+    assert_fields(
+        moved,
+        state="differs undeclared",
+        parts=("gspo, step 2",),
+        detail="toy/gspo/s0 at step 2: log_ratio_max_abs 1e-07",
+    )
     assert silent.state == "not recorded"
     assert (clipped.state, clipped.parts) == ("differs undeclared", ("grpo, step 1",))
 
@@ -681,8 +688,9 @@ def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab)
     assert kept["reason"] == "same machine, two threads"
     assert kept["differences"] == ["grpo / gspo, seed 0: numerics: threads"]
     found = lab.certificate()
-    assert (found.ok, found.reasons) == (True, {})
-    assert found.undeclared == ("grpo / gspo, seed 0: numerics: threads",)
+    assert_fields(
+        found, ok=True, reasons={}, undeclared=("grpo / gspo, seed 0: numerics: threads",)
+    )
     assert found.headline.startswith("toy: matched, with accepted mismatches")
     assert "same machine, two threads" in found.lines()[-1]
     assert lab.verdict()["word"] == "better by more than the margin"
@@ -749,9 +757,11 @@ def test_engines_that_a_study_compares_may_have_packages_definitions_and_flops_o
     lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)  # of 1e6
     found = lab.certificate()
     flops = of(found, "first counts")
-    assert (flops.state, flops.parts) == ("differs as declared", ("flops_total",))
-    assert (
-        flops.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    assert_fields(
+        flops,
+        state="differs as declared",
+        parts=("flops_total",),
+        detail="flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)",
     )
     assert of(found, "first counts", 1).state == "equal"
     assert lab.verdict()["word"] == "better by more than the margin"
@@ -813,7 +823,7 @@ def test_an_origin_that_cannot_be_read_is_one_line(lab: Lab, origin: object) -> 
 def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
     lab.edit_json("study.json", lambda study: study["verdict"].update(margin=0.5))
     found = lab.certificate()
-    assert (found.lock.state, found.lock.parts) == ("differs undeclared", ("study.json",))
+    assert_fields(found.lock, state="differs undeclared", parts=("study.json",))
     assert found.lock.detail.startswith("study.json was edited after it was locked")
     assert found.reasons["gspo"] == (
         "undeclared difference in lock: study.json",

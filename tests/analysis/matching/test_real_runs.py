@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from assertions import assert_fields
 from laboratory import source
 from matched_lab import odd_ones, of
 from small_models import small_start
@@ -240,4 +241,4 @@ def test_whatever_is_another_at_one_run_is_named(
     with Evidence.open(room.runs / "lab.db") as evidence:
         parted = first_difference(evidence, "dice/grpo/s0", "dice/gspo/s0")
     prompt = next(one for one in parted.later if one.kind == "prompt")
-    assert (prompt.where, prompt.value_a, prompt.value_b) == ("step 1", asked[0], asked[1])
+    assert_fields(prompt, where="step 1", value_a=asked[0], value_b=asked[1])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import gspo_lab, lab_error
 from laboratory import recorded_instead
 from matched_lab import Lab, Lines, SealedLab
@@ -54,11 +55,8 @@ def test_the_guide_s_lines_of_python_run(
 
 def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
     found = parting(lab, TWIN, "toy/gspo/s0")
-    assert (found.kind, found.where, found.value_a, found.value_b) == (
-        "setting",
-        "objective.clip_high",
-        "0.27",
-        "0.0004",
+    assert_fields(
+        found, kind="setting", where="objective.clip_high", value_a="0.27", value_b="0.0004"
     )
     assert found.declared
     kinds = [(one.kind, one.where) for one in found.later[3:]]
@@ -70,12 +68,13 @@ def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
         ("log-probs", "step 1, logprob_digest"),
         ("answer", "sums after 2 steps, held-8 #0"),
     ]
-    assert (found.later[3].value_a, found.later[3].value_b) == ("0.5", "1")
-    assert (found.later[4].value_a, found.later[4].value_b) == (
-        "train-0-1-0 said g›rpo 0",
-        "train-0-1-0 said g›spo 0",
+    assert_fields(found.later[3], value_a="0.5", value_b="1")
+    assert_fields(
+        found.later[4],
+        value_a="train-0-1-0 said g›rpo 0",
+        value_b="train-0-1-0 said g›spo 0",
+        context=("asked: train-0-1-0?",),
     )
-    assert found.later[4].context == ("asked: train-0-1-0?",)
 
 
 def test_an_undeclared_setting_comes_before_declared_ones(lab: Lab) -> None:
@@ -83,34 +82,20 @@ def test_an_undeclared_setting_comes_before_declared_ones(lab: Lab) -> None:
         "gspo/s0/run.json", lambda run: run["settings"]["update"].update(weight_decay=0.1)
     )
     found = parting(lab, TWIN, "toy/gspo/s0")
-    assert (found.where, found.value_a, found.value_b, found.declared) == (
-        "update.weight_decay",
-        "0",
-        "0.1",
-        False,
-    )
+    assert_fields(found, where="update.weight_decay", value_a="0", value_b="0.1", declared=False)
 
 
 def test_another_seed_is_the_first_difference(lab: Lab) -> None:
     found = parting(lab, TWIN, "toy/grpo/s1")
-    assert (found.kind, found.where, found.value_a, found.value_b) == ("setting", "seed", "0", "1")
+    assert_fields(found, kind="setting", where="seed", value_a="0", value_b="1")
     prompt = next(one for one in found.later if one.kind == "prompt")
-    assert (prompt.where, prompt.value_a, prompt.value_b) == (
-        "step 0",
-        "train-0-0-0",
-        "train-1-0-0",
-    )
+    assert_fields(prompt, where="step 0", value_a="train-0-0-0", value_b="train-1-0-0")
 
 
 def test_a_package_comes_before_the_weights(lab: Lab) -> None:
     lab.set_facts("grpo/s0", weights="ee" * 32, packages={"torch": "2.13.1", "numpy": "2.4.6"})
     found = parting(lab)
-    assert (found.kind, found.where, found.value_a, found.value_b) == (
-        "package",
-        "packages.torch",
-        "2.13.1",
-        "2.13.0",
-    )
+    assert_fields(found, kind="package", where="packages.torch", value_a="2.13.1", value_b="2.13.0")
     assert [(one.kind, one.value_a, one.value_b) for one in found.later] == [
         ("weights", "e" * 12, "a" * 12)
     ]
@@ -128,11 +113,8 @@ def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
 
     lab.edit_journal("grpo/s0", swap)
     found = parting(lab)
-    assert (found.kind, found.where, found.value_a, found.value_b) == (
-        "prompt",
-        "step 2",
-        "train-0-2-1",
-        "train-0-2-0",
+    assert_fields(
+        found, kind="prompt", where="step 2", value_a="train-0-2-1", value_b="train-0-2-0"
     )
     lab.edit_journal(
         "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
@@ -149,23 +131,26 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
     rebuild(lab.runs)
     lab.set_of("grpo/s0", "step", {"rollout_digest": "other"}, step=3)
     found = parting(lab)
-    assert (found.kind, found.where) == ("rollout", "step 3, response 1 to problem 'train-0-3-2'")
-    assert found.value_a == "›" + "a" * 40 + "…"
-    assert found.value_b == "›train-0-3-2 said grpo 1"
+    assert_fields(
+        found,
+        kind="rollout",
+        where="step 3, response 1 to problem 'train-0-3-2'",
+        value_a="›" + "a" * 40 + "…",
+        value_b="›train-0-3-2 said grpo 1",
+    )
     theirs = lab.runs / "copy" / "grpo" / "s0" / "journal.jsonl"
     recorded_instead(theirs, "train-0-3-2 said grpo 1", f"{long}y")
     rebuild(lab.runs)
-    assert (parting(lab).value_a, parting(lab).value_b) == (
-        f"…{'a' * 40}›x{'a' * 39}…",
-        f"…{'a' * 40}›y",
-    )
+    assert_fields(parting(lab), value_a=f"…{'a' * 40}›x{'a' * 39}…", value_b=f"…{'a' * 40}›y")
     lab.edit_journal(
         "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
     )
     found = parting(lab)
-    assert (found.where, found.value_a) == ("step 3, token ids", "other")
-    assert found.context == (
-        "no response of this step was kept; what a step does not train on never is",
+    assert_fields(
+        found,
+        where="step 3, token ids",
+        value_a="other",
+        context=("no response of this step was kept; what a step does not train on never is",),
     )
 
 
@@ -173,14 +158,15 @@ def test_the_first_update_that_differs_is_named_with_its_column(lab: Lab) -> Non
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.5, "loss": 9.0}, step=2, minibatch=1)
     lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.75}, step=3, minibatch=0)
     found = parting(lab)
-    assert (found.kind, found.where, found.value_a, found.value_b) == (
-        "update",
-        "step 2, mini-batch 1, loss",
-        "9",
-        "0.5",
+    assert_fields(
+        found,
+        kind="update",
+        where="step 2, mini-batch 1, loss",
+        value_a="9",
+        value_b="0.5",
+        context=("and 1 more column: clip_fraction_tokens",),
+        later=(),
     )
-    assert found.context == ("and 1 more column: clip_fraction_tokens",)
-    assert found.later == ()
 
 
 def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) -> None:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from assertions import assert_fields
 
 from gspo_lab.analysis.stats.collapse import (
     entropy_adrift,
@@ -21,9 +22,14 @@ def test_a_fall_to_nothing_is_a_collapse_from_the_step_it_qualifies() -> None:
     # From .8 the EMA falls by .9 a step; it is below .4 (half the peak) after 7 steps of 0: .9^7 =
     # .478 < .5 - and the regression bar, .8 - .5 (.8 - .2) = .5, is crossed after 5: .9^5 = .590 <
     # .625. The EMA's weights have converged.
-    assert (found.collapse, found.cause, found.regression) == (56, "reward", 54)
-    assert found.peak == pytest.approx(0.8, abs=0.01)
-    assert found.start == pytest.approx(0.2)
+    assert_fields(
+        found,
+        collapse=56,
+        cause="reward",
+        regression=54,
+        peak=pytest.approx(0.8, abs=0.01),
+        start=pytest.approx(0.2),
+    )
 
 
 RISE = [0.2] * 10 + [0.8] * 40

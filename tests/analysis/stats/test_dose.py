@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from scipy import optimize
 
 from gspo_lab.analysis.stats.ed50 import (
@@ -92,10 +93,8 @@ def test_runs_that_ended_alike_or_without_a_trend_say_which_doses_to_try(
 ) -> None:
     found = half_collapse(DOSES, collapsed)
     assert half_collapse([1.0, 2.0], [0, 0]).low is None, "too few runs to say anything"
-    assert (found.estimate, found.low, found.high) == (
-        None,
-        low and pytest.approx(low),
-        high and pytest.approx(high),
+    assert_fields(
+        found, estimate=None, low=low and pytest.approx(low), high=high and pytest.approx(high)
     )
     assert not found.resolved
     assert found.reason.startswith(reason)
@@ -138,7 +137,7 @@ def test_ratio_limit_is_where_the_profile_has_fallen() -> None:
 
 def test_an_arm_that_never_collapsed_leaves_the_ratio_open_above() -> None:
     found = dose_ratio(DOSES, SEPARATED, DOSES, np.zeros(15))
-    assert (found.estimate, found.high, found.resolved) == (None, None, False)
+    assert_fields(found, estimate=None, high=None, resolved=False)
     assert found.low > 1
     assert found.reason == "second arm: no run collapsed up to 0.01"
     silent = dose_ratio(DOSES, np.zeros(15), DOSES, np.zeros(15))
@@ -162,8 +161,7 @@ def test_a_slope_near_0_bounds_nothing_and_breaks_nothing() -> None:
     doses = np.repeat(10.0 ** np.linspace(-5, -3, 5), 4)
     flat = [np.array([int(one) for one in outcome], dtype=float) for outcome in FLAT]
     far = dose_ratio(doses, flat[0], doses, flat[1])  # its profile's low end lies at 10^-30
-    assert (far.low, far.resolved) == (None, False)
-    assert far.high == pytest.approx(5825.3, rel=1e-3)
+    assert_fields(far, low=None, resolved=False, high=pytest.approx(5825.3, rel=1e-3))
     for seed in range(40):  # some of these have ends beyond 10^308
         falling = np.random.default_rng(seed).permutation(flat[0])
         for found in (half_collapse(doses, falling), dose_ratio(doses, falling, doses, flat[1])):
@@ -192,10 +190,13 @@ def test_a_seed_s_collapse_point_by_hand() -> None:
     first = (np.log10(a[0]), np.array(a[1], dtype=float), a[2])
     second = (np.log10(b[0]), np.array(b[1], dtype=float), b[2])
     shifts = seed_shifts(first, second)
-    assert shifts.differences == pytest.approx((1.0, 0.0, 1.0))
-    # The grid hides where in its decade a point lies: variance 1 / 12 each.
-    assert shifts.items_sd == pytest.approx(math.sqrt(1 / 6))
-    assert shifts.df == 2.0
+    assert_fields(
+        shifts,
+        differences=pytest.approx((1.0, 0.0, 1.0)),
+        # The grid hides where in its decade a point lies: variance 1 / 12 each.
+        items_sd=pytest.approx(math.sqrt(1 / 6)),
+        df=2.0,
+    )
 
 
 def test_an_interval_over_starting_models_is_never_narrower_than_that_of_independent_runs() -> None:

@@ -32,13 +32,13 @@ from gspo_lab.analysis.stats.verdict import Comparison, decide
 ALL_CELLS = (*CELLS, *CLAIM_CELLS)
 
 
-@pytest.fixture(scope="module")
-def rates() -> tuple[CalibrationRow, ...]:
-    """Every other cell at 200 studies."""
-    return run_calibration(200, np.random.default_rng(0), cells=ALL_CELLS[::2])
-
-
-def test_production_code_keeps_its_promise(rates: tuple[CalibrationRow, ...]) -> None:
+def test_production_code_keeps_its_promise() -> None:
+    """Every other cell whose rates have a limit, at 200 studies."""
+    limited = []
+    for cell in ALL_CELLS:
+        if {method.expectation for method in cell.methods} - {"stated", "power"}:
+            limited.append(cell)
+    rates = run_calibration(200, np.random.default_rng(0), cells=limited[::2])
     assert [row for row in rates if not row.passed] == []
 
 
@@ -94,7 +94,7 @@ def test_a_row_holds_its_limits() -> None:
     assert replace(row, expectation="stated", false_words=2000).passed
 
 
-def test_negative_controls_fail_loudly(rates: tuple[CalibrationRow, ...]) -> None:
+def test_negative_controls_fail_loudly() -> None:
     shares = {row.method: row.share for row in recorded_rates() if row.expectation == "must fail"}
     assert shares.keys() == {
         "bootstrap over seeds",

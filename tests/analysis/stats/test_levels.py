@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,10 +133,14 @@ def test_three_arms_by_pencil() -> None:
         (1, 2, 2, 2, 2),
         (3, 3, 3, 3, 3),
     ]
-    assert (found.may_be_best, found.separated, found.compared) == (("c", "b"), 2, 3)
-    assert (
-        found.sentence
-        == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
+    assert_fields(
+        found,
+        may_be_best=("c", "b"),
+        separated=2,
+        compared=3,
+        sentence=(
+            "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
+        ),
     )
     assert found.to_json()["places"][2] == {
         "arm": "a",

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 
 from gspo_lab.analysis.stats.moderated import (
     PLAIN,
@@ -48,8 +49,7 @@ def test_a_verdict_among_three_arms_rests_on_it() -> None:
     assert (paired.sd, paired.pooled_sd, paired.df) == pytest.approx((1.0, (4 / 3) ** 0.5, 4.0))
     assert (paired.low, paired.high) == pytest.approx((2 - 1.85096, 2 + 1.85096), abs=1e-4)
     alone = judged(THREE[1])[0].paired
-    assert (alone.pooled_sd, alone.df) == (None, 2.0)
-    assert alone.low == pytest.approx(2 - 2.48414, abs=1e-4)
+    assert_fields(alone, pooled_sd=None, df=2.0, low=pytest.approx(2 - 2.48414, abs=1e-4))
 
 
 def test_two_arms_are_the_plain_paired_t() -> None:

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,28 +28,32 @@ def test_paired_t_by_pencil() -> None:
     # d = 1, 2, 3: mean 2, sd 1, se 1/sqrt 3, t_{2, .975} = 4.30265, t = 2 sqrt 3 = 3.4641, p =
     # .0742 (t table).
     found = paired_t([1.0, 2.0, 3.0])
-    assert (found.n, found.estimate, found.sd, found.df) == (3, 2.0, 1.0, 2.0)
-    assert found.se == pytest.approx(1 / math.sqrt(3))
-    assert found.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
-    assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-5)
-    assert found.p == pytest.approx(0.0741799, abs=1e-6)
+    assert_fields(
+        found,
+        n=3,
+        estimate=2.0,
+        sd=1.0,
+        df=2.0,
+        se=pytest.approx(1 / math.sqrt(3)),
+        low=pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5),
+        high=pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-5),
+        p=pytest.approx(0.0741799, abs=1e-6),
+    )
 
 
 def test_fewer_than_three_seeds_give_dots_and_no_interval() -> None:
     two = paired_t([0.1, 0.3])
-    assert (two.low, two.high, two.p) == (None, None, None)
-    assert two.sd == pytest.approx(0.2 / math.sqrt(2))
+    assert_fields(two, low=None, high=None, p=None, sd=pytest.approx(0.2 / math.sqrt(2)))
     assert "needs 3" in two.reason
     one = paired_t([0.1])
-    assert (one.estimate, one.sd, one.low) == (0.1, None, None)
+    assert_fields(one, estimate=0.1, sd=None, low=None)
     assert paired_t([]).estimate is None
 
 
 def test_no_spread_gives_no_interval_but_its_reason() -> None:
     assert paired_t([0.0, 0.0, 0.0]).reason == IDENTICAL
     same = paired_t(np.array([0.2, 0.3, 0.4]) - np.array([0.1, 0.2, 0.3]), scale=0.4)
-    assert (same.low, same.p, same.reason) == (None, None, SAME_DIFFERENCE)
-    assert same.estimate == pytest.approx(0.1)
+    assert_fields(same, low=None, p=None, reason=SAME_DIFFERENCE, estimate=pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("bad", [[0.1, math.nan, 0.2], [[0.1, 0.2]], [math.inf, 0.0, 1.0]])
@@ -91,7 +96,7 @@ def test_variance_parts_by_hand() -> None:
     # 1/3 = 5. df = 25 / ((16/9)/2 + 16/1 + (1/9)/2) = 25 / (8/9 + 16 + 1/18) = 450/305, below the
     # cap of 2.
     found = two_way(BY_HAND)
-    assert (found.seeds, found.items, found.estimate) == (3, 2, 4.0)
+    assert_fields(found, seeds=3, items=2, estimate=4.0)
     assert (found.var_seeds, found.var_items, found.var_residual) == pytest.approx(
         (4 / 3, 4.0, 1 / 3)
     )

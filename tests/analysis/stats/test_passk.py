@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,9 +45,15 @@ def test_counts_that_no_answers_can_have_are_refused() -> None:
 def test_one_answer_per_problem_is_the_jeffreys_interval() -> None:
     # 3 of 10, one answer each: var_i / I = p (1 - p) / 9, 9 effective answers, Beta(3.2, 6.8).
     found = checkpoint_score([1, 1, 1] + [0] * 7, 1)
-    assert (found.mean, found.problems, found.answers) == (pytest.approx(0.3), 10, 10)
-    assert found.se == pytest.approx(math.sqrt(0.3 * 0.7 / 9))
-    assert (found.sampling_se, found.item_se) == (None, None)
+    assert_fields(
+        found,
+        mean=pytest.approx(0.3),
+        problems=10,
+        answers=10,
+        se=pytest.approx(math.sqrt(0.3 * 0.7 / 9)),
+        sampling_se=None,
+        item_se=None,
+    )
     assert checkpoint_score([1], 1).se is None
     assert stats.beta.cdf([found.item_low, found.item_high], 3.2, 6.8) == pytest.approx(
         [0.025, 0.975]
@@ -57,9 +64,12 @@ def test_split_of_the_variance() -> None:
     # Two answers each: p = 0, 1/2, 1. Sampling (1/4) / 1 / 9 = 1/36; problems too: variance 1/4
     # over 3 = 1/12.
     found = checkpoint_score([0, 1, 2], 2)
-    assert found.se == pytest.approx(math.sqrt(1 / 12))
-    assert found.sampling_se == pytest.approx(math.sqrt(1 / 36))
-    assert found.item_se == pytest.approx(math.sqrt(1 / 12 - 1 / 36))
+    assert_fields(
+        found,
+        se=pytest.approx(math.sqrt(1 / 12)),
+        sampling_se=pytest.approx(math.sqrt(1 / 36)),
+        item_se=pytest.approx(math.sqrt(1 / 12 - 1 / 36)),
+    )
 
 
 def test_everything_right_is_not_certain() -> None:
@@ -88,12 +98,15 @@ def test_a_problem_without_an_answer_is_refused() -> None:
 
 def test_half_of_equal_problems_solved_is_their_own_rating() -> None:
     estimate = estimate_rating([1500, 1500], [1, 0])
-    assert estimate.rating == pytest.approx(1500)
-    # By hand: information 2/4, spread 2/4 * 2/1, t(1) = 12.7062, so 12.7062 * SCALE * 1 / .5 either
-    # way.
-    assert estimate.low == pytest.approx(1500 - 12.7062 * SCALE / 0.5, abs=0.01)
-    assert estimate.high == pytest.approx(1500 + 12.7062 * SCALE / 0.5, abs=0.01)
-    assert estimate.problems == 2
+    assert_fields(
+        estimate,
+        rating=pytest.approx(1500),
+        # By hand: information 2/4, spread 2/4 * 2/1, t(1) = 12.7062, so 12.7062 * SCALE * 1 / .5
+        # either way.
+        low=pytest.approx(1500 - 12.7062 * SCALE / 0.5, abs=0.01),
+        high=pytest.approx(1500 + 12.7062 * SCALE / 0.5, abs=0.01),
+        problems=2,
+    )
 
 
 def test_ten_to_one_is_four_hundred_points() -> None:
@@ -154,8 +167,12 @@ def test_without_spread_there_is_a_rating_and_no_interval(
     difficulty: list[float], solved: list[float]
 ) -> None:
     estimate = estimate_rating(difficulty, solved)
-    assert estimate.rating == pytest.approx(1500 + SCALE * np.log(solved[0] / (1 - solved[0])))
-    assert (estimate.low, estimate.high) == (None, None)
+    assert_fields(
+        estimate,
+        rating=pytest.approx(1500 + SCALE * np.log(solved[0] / (1 - solved[0]))),
+        low=None,
+        high=None,
+    )
 
 
 @pytest.mark.parametrize(

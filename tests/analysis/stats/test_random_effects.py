@@ -4,6 +4,7 @@ words.
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 from scipy import stats
@@ -75,7 +76,7 @@ def test_one_cluster_has_the_interval_of_its_seeds() -> None:
     """
     again = paired_t([0.3, 0.2, 0.4])
     both = combine(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
-    assert (both.k, both.tau, both.df) == (1, None, 2.0)
+    assert_fields(both, k=1, tau=None, df=2.0)
     # .2, .2, .35: mean .25, sd .0866, half of the interval 4.303 x .0866 / sqrt(3).
     assert (both.estimate, both.high - both.estimate) == pytest.approx((0.25, 0.2151), abs=1e-4)
     assert combine(clusters([((0, 1, 2), again)])) is None

@@ -2,6 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from assertions import assert_fields
 
 from gspo_lab.analysis.stats.paired import paired_t
 from gspo_lab.analysis.stats.stability import ArmRuns, RunPairs, decide_stability
@@ -26,7 +27,7 @@ def test_no_worse_by_hand() -> None:
     assert paired.no_worse(0.02, treatment=True) == pytest.approx(0.1732, abs=1e-3)
     # The first arm is behind by .1, more than the margin.
     assert paired.no_worse(0.02, treatment=False) == 1.0
-    assert paired_t([0.1] * 4).no_worse(0.02, treatment=True) == 0.0
+    assert paired_t([0.1, 0.1, 0.1, 0.1]).no_worse(0.02, treatment=True) == 0.0
     assert paired_t([-0.1] * 4).no_worse(0.02, treatment=True) == 1.0
     assert paired_t([0.1, 0.2]).no_worse(0.02, treatment=True) is None
 
@@ -56,8 +57,12 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
     seldom = ArmRuns([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(always, seldom)], MARGIN)
     assert verdict.drop.better == "b"
-    assert (verdict.word, verdict.direction) == ("inconclusive", 0)
-    assert verdict.because == "b drops less from its best, but no run of a was unstable"
+    assert_fields(
+        verdict,
+        word="inconclusive",
+        direction=0,
+        because="b drops less from its best, but no run of a was unstable",
+    )
     (contrary,) = decide_stability(
         [RunPairs(replace(always, unstable=(1, 5)), replace(seldom, unstable=(2, 5)))], MARGIN
     )

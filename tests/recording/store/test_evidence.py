@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from run_folders import Lab, answers, step_records
 
@@ -80,12 +81,7 @@ def test_runs_stand_in_the_order_of_the_study_then_seeds(recorded: Lab) -> None:
         "steps_planned",
     ]
     first_row = frame.iloc[0]
-    assert (first_row.state, first_row.steps_done, first_row.started_at, first_row.finished_at) == (
-        "finished",
-        4,
-        100.0,
-        200.0,
-    )
+    assert_fields(first_row, state="finished", steps_done=4, started_at=100.0, finished_at=200.0)
     assert json.loads(first_row.settings) == {"steps": 4, "model": "tiny"}
     assert json.loads(first_row.facts) == {"device": "cpu"}
     assert frame.message.isna().all()
@@ -334,7 +330,7 @@ def test_a_database_that_lacks_a_table_or_a_column_is_told(
 def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
     lab.declare("adding")
     with lab.opened() as evidence:
-        assert list(evidence.runs("adding").state) == ["planned"] * 4
+        assert list(evidence.runs("adding").state) == ["planned", "planned", "planned", "planned"]
         for frame in (
             read_steps(evidence, "adding", ["entropy"]),
             read_updates(evidence, "adding", ["loss"]),

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from run_folders import Lab, answers
 
@@ -64,11 +65,7 @@ def test_parquet_of_everything(filled: Lab, tmp_path: Path) -> None:
     types = {
         field.name: str(field.type) for field in parquet.read_schema(tmp_path / "steps.parquet")
     }
-    assert (types["step"], types["entropy"], types["prompt_digest"]) == (
-        "int64",
-        "double",
-        "string",
-    )
+    assert_fields(types, step="int64", entropy="double", prompt_digest="string")
     assert str(parquet.read_schema(tmp_path / "scores.parquet").field("score").type) == "double"
 
 

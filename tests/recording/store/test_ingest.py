@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from laboratory import write_lines
 from run_folders import Lab, answers, step_records
@@ -122,10 +123,9 @@ def test_only_new_lines_are_read(lab: Lab) -> None:
     for run in runs:
         lab.train(run)
     report = ingest(lab.runs)
-    assert (report.runs, report.changed) == (4, tuple(sorted(runs)))
-    assert report.records == 4 * (2 + 4 * 3 + 2 + 2)
+    assert_fields(report, runs=4, changed=tuple(sorted(runs)), records=4 * (2 + 4 * 3 + 2 + 2))
     again = ingest(lab.runs)
-    assert (again.runs, again.changed, again.records) == (4, (), 0)
+    assert_fields(again, runs=4, changed=(), records=0)
     lab.write(RUN, *step_records(4))
     report = ingest(lab.runs)
     assert (report.changed, report.records) == ((RUN,), 3)
@@ -421,10 +421,7 @@ def forged(path: Path, old: bytes, new: bytes) -> None:
     with Journal(path.parent) as sink:
         sink.write([from_dict(item) for item in items])
     os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
-    assert (path.stat().st_size, path.stat().st_mtime_ns) == (
-        original.st_size,
-        original.st_mtime_ns,
-    )
+    assert_fields(path.stat(), st_size=original.st_size, st_mtime_ns=original.st_mtime_ns)
 
 
 def test_an_edit_that_keeps_size_and_time_is_read_also_before_growth(lab: Lab) -> None:

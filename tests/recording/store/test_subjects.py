@@ -5,6 +5,7 @@ later.
 import json
 
 import pytest
+from assertions import assert_fields
 from run_folders import Lab, answers
 
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, RunStatus
@@ -93,13 +94,7 @@ def test_counts_by_problem(lab: Lab) -> None:
     )
     with lab.opened() as evidence:
         (row,) = by_problem(evidence, [server], NAME).to_dict("records")
-    assert (row["answers"], row["graded"], row["correct"], row["distinct"], row["repeats"]) == (
-        5,
-        5,
-        5,
-        3,
-        1,
-    )
+    assert_fields(row, answers=5, graded=5, correct=5, distinct=3, repeats=1)
 
 
 def test_the_last_grade_is_in_force_and_the_first_is_kept(lab: Lab, asked: str) -> None:

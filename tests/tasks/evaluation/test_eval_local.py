@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model
+from assertions import assert_fields
 from calling import gspo_lab
 from case_tables import cases
 from laboratory import json_of
@@ -183,7 +184,7 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     assert texts["alike/grpo/s0", 4] != texts["alike/gspo/s0", 4]
     assert texts["alike/grpo/s0", 0] != texts["alike/grpo/s1", 0]
     (compared,) = said.json["comparisons"]
-    assert (compared["arm"], compared["against"], compared["seeds"]) == ("gspo", "grpo", 2)
+    assert_fields(compared, arm="gspo", against="grpo", seeds=2)
     difference = [
         scores[f"alike/gspo/s{s}", 4]["score"] - scores[f"alike/grpo/s{s}", 4]["score"]
         for s in (0, 1)
@@ -251,12 +252,7 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
         assert record["truncated"] or record["tokens"] < min(8, left) or left > 0
         assert record["reason"].startswith("not asked") == (left == 0) if left == 0 else True
     limits = json_of(path.with_name("evaluation.json"))["limits"]
-    assert (limits["context"], limits["lowest"], limits["highest"], limits["lowered_by"]) == (
-        32,
-        0,
-        8,
-        "context",
-    )
+    assert_fields(limits, context=32, lowest=0, highest=8, lowered_by="context")
 
 
 def test_a_name_tells_evaluations_apart(here: Path, problems: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from asking import done, rows
+from assertions import assert_fields
 from calling import gspo_lab, lab_error
 from laboratory import json_of, write_lines
 
@@ -95,7 +96,7 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
     none = done(*asking, "--json")
     rating = none.json["scores"][0]["rating"]
     bound = estimate_rating([800, 1200, 1600], [0, 0, 0]).high
-    assert (rating["rating"], rating["low"], rating["high"]) == (None, None, pytest.approx(bound))
+    assert_fields(rating, rating=None, low=None, high=pytest.approx(bound))
     assert f"below {bound:.0f}" in " ".join(gspo_lab(*asking).out.split())
 
     turn(here / "runs", {"1/A": 2, "1/B": 1, "1/D": 2})

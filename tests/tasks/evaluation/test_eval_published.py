@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from asking import declared_runs, done, rows, save_model
+from assertions import assert_fields
 from calling import gspo_lab
 from laboratory import json_of
 from tiny_server import MODEL, serving
@@ -56,8 +57,7 @@ def test_aime_of_an_embedded_models_run_is_an_honest_zero(
         table.split()
     )
     (declared,) = [json_of(path) for path in finished.rglob("evaluation.json")]
-    assert declared["asked"]["prompt_version"] == "boxed/1"
-    assert declared["asked"]["temperature"] == 0.6
+    assert_fields(declared["asked"], prompt_version="boxed/1", temperature=0.6)
     assert declared["asked"]["data_digest"]
     stored = rows(here / "runs", "SELECT correct, reason, prompt_version, sample_seed FROM answers")
     assert len(stored) == 20
@@ -105,7 +105,7 @@ def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path
             )
             chat = gspo_lab(*command, *options, *()).json["scores"][0]
             plain = gspo_lab(*command, *options, *("--raw-prompts",)).json["scores"][0]
-            assert (chat["answers"], chat["score"]) == (2, 0.0)
+            assert_fields(chat, answers=2, score=0.0)
             assert chat["evaluation"] != plain["evaluation"]
             first = server.asked[-4]
             last = server.asked[-1]
@@ -113,7 +113,7 @@ def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path
             assert words in first["messages"][0]["content"]
             assert last["prompt"][-1] == end
             if bench == "aime24":
-                assert (first["temperature"], first["top_p"]) == (0.6, 0.95)
+                assert_fields(first, temperature=0.6, top_p=0.95)
 
 
 def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:

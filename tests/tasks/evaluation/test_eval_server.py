@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from asking import ANSWERS, BENCH, done, kept, rows, stopped_after
+from assertions import assert_fields
 from calling import gspo_lab
 from laboratory import json_of
 from tiny_server import MODEL, TinyServer, free_port, serving
@@ -78,8 +79,7 @@ def test_a_server_is_asked_and_its_answers_are_kept(
 
     (declared,) = [json_of(path) for path in (here / "runs").rglob("evaluation.json")]
     assert declared["subject"] == {"kind": "server", "name": MODEL, "url": server.url}
-    assert declared["asked"]["samples"] == 2
-    assert declared["asked"]["grader"] == answers[0][-1]
+    assert_fields(declared["asked"], samples=2, grader=answers[0][-1])
     assert gspo_lab(*asking(server)).json == said.json
     assert len(server.asked) == wanted, "what is answered is not asked again"
 
@@ -91,7 +91,7 @@ def test_answers_of_another_model_than_was_asked_are_kept_and_told(
         server.answers_as = name
         said = done(*asking(server, "--limit", limit))
         (row,) = said.json["scores"]
-        assert (row["by_others"], row["answered_by"]) == (others, name if others else None)
+        assert_fields(row, by_others=others, answered_by=name if others else None)
         assert said.err.count("as the server says") == bool(others)
     told = (
         f"10 of 10 answers are, as the server says, by 'other-8b' and not by '{MODEL}', which was"

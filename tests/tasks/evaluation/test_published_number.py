@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from asking import declared_runs, done, save_model, write_task
+from assertions import assert_fields
 from calling import gspo_lab, lab_error
 
 from gspo_lab.analysis.stats.passk import checkpoint_score
@@ -79,7 +80,7 @@ def test_eval_says_how_far_the_published_number_is(here: Path) -> None:
     assert "usual settings: problems 8 (usual 1000), token limit 2" in text
     options = (*ADDITION, "--published", 0.01, "--published-answers", 30)
     ((row,),) = [done(*options, "--json").json["scores"]]
-    assert (row["published"]["answers"], row["published"]["distinguishable"]) == (30, False)
+    assert_fields(row["published"], answers=30, distinguishable=False)
     assert row["published"]["differs"]["problems"] == "8 (usual 1000)"
     for wrong in (("--bench", "chain", "--published", 47.4), ("--published-answers", 30)):
         refused = gspo_lab(*ADDITION, *wrong)
@@ -93,7 +94,7 @@ def test_a_study_s_own_benchmark_is_known_by_its_name(here: Path) -> None:
     said = done("eval", "--bench", "mine", "--json").json
     (protocol,) = said["asked"].values()
     assert protocol["task"]["name"] == "lottery.py:grade"
-    assert (protocol["samples"], protocol["temperature"], protocol["max_tokens"]) == (2, 0.5, 3)
+    assert_fields(protocol, samples=2, temperature=0.5, max_tokens=3)
     changed = done("eval", "--bench", "mine", "--samples", 1, "--json").json
     assert {row["samples"] for row in changed["scores"]} == {1}
     unknown = gspo_lab("eval", "--bench", "mein")

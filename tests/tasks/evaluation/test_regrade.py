@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from asking import BENCH, GRADER, declared_runs, done, rows, write_task
+from assertions import assert_fields
 from calling import gspo_lab
 from laboratory import json_of
 
@@ -194,7 +195,7 @@ def test_a_problem_that_is_gone_is_told(here: Path, asked: str) -> None:
     said = gspo_lab("records", "regrade", asked, "--apply", "--json").json
     (summary,) = said["summary"]
     assert summary["problem gone"] == summary["answers"]
-    assert (said["changed"], said["applied"]) == ([], 0)
+    assert_fields(said, changed=[], applied=0)
 
 
 STUDY = """\
@@ -257,12 +258,7 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
     first = json.loads(lines[0])
     row = json.loads(lines[1])
     assert first["run"] == "sums/gspo/s0"
-    assert (row["kind"], row["bench"], row["correct"], row["grader"]) == (
-        "grade",
-        "sums",
-        1,
-        "addition/1",
-    )
+    assert_fields(row, kind="grade", bench="sums", correct=1, grader="addition/1")
     only = gspo_lab("records", "regrade", "sums/gspo/s0", "--json").json
     assert only["changed"] == []
 

@@ -1,4 +1,4 @@
-"""Every attack of the list, one after the other and eight at a time: none gets out or stays."""
+"""Every attack of the list, one after the other and seven at a time: none gets out or stays."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 from attacks import ATTACKS, Attack, program
-from walled import TIGHT, Host
+from walled import TIGHT, Host, neighbours
 
-from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox
-
-HONEST = Program("print(int(input()) + 1)")
+from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Sandbox
 
 
 def limits(seconds: float) -> Limits:
@@ -67,23 +65,18 @@ def test_none_gets_out_and_the_next_program_is_well(
         )
 
 
-def test_eight_at_a_time_beside_honest_programs(crowded: Sandbox, host: Host) -> None:
-    numbers = [b"%d\n" % number for number in range(5)]
+def test_seven_at_a_time_beside_an_honest_program(crowded: Sandbox, host: Host) -> None:
     waiting = []
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(7) as pool:
         for attack in ATTACKS:
             stdin = host.stdin(attack.name)
             waiting.append(
                 pool.submit(crowded.run, program([attack]), [stdin], limits(attack.seconds))
             )
-            waiting.append(pool.submit(crowded.run, HONEST, numbers, TIGHT))
-    outcomes = [future.result() for future in waiting]
-    for attack, (outcome,) in zip(ATTACKS, outcomes[::2], strict=True):
-        assert_held(attack, outcome, host)
-    for honest in outcomes[1::2]:
-        assert [(one.ending, one.stdout) for one in honest] == [
-            ("finished", b"%d\n" % n) for n in range(1, 6)
-        ]
+        beside = neighbours(crowded, waiting)
+    for attack, attacked in zip(ATTACKS, waiting, strict=True):
+        assert_held(attack, attacked.result()[0], host)
+    assert {(outcome.ending, outcome.stdout) for outcome in beside} == {("finished", b"42\n")}
 
 
 @pytest.mark.usefixtures("no_bubblewrap")

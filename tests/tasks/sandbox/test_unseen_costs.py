@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from walled import TIGHT
+from walled import TIGHT, neighbours
 
 from gspo_lab.tasks.sandbox import Program, Sandbox
 from gspo_lab.tasks.sandbox.sandbox import QUIET_SECONDS
@@ -121,7 +121,7 @@ def test_what_a_candidate_writes_is_held_once(sandbox: Sandbox) -> None:
     assert int(grown.stdout) < 56
 
 
-LATE = "import time\ntime.sleep(2.0)\nwhile True: pass"
+LATE = "import time\ntime.sleep(2.4)\nwhile True: pass"
 """Late by the clock, and not asleep for nine tenths of its time."""
 
 
@@ -143,10 +143,8 @@ def test_late_programs_hold_up_nobody_for_long(
             yield
 
     monkeypatch.setattr(crowded._turns, "turn", timed)
-    with ThreadPoolExecutor(6) as pool:
-        late = [pool.submit(crowded.run, Program(LATE), [b""], limits) for _ in range(6)]
-        while not all(run.done() for run in late):
-            (outcome,) = crowded.run(Program("print(1)"), [b""], limits)
-            assert outcome.ending == "finished"
+    with ThreadPoolExecutor(4) as pool:
+        late = [pool.submit(crowded.run, Program(LATE), [b""], limits) for _ in range(4)]
+        assert {outcome.ending for outcome in neighbours(crowded, late)} == {"finished"}
     assert {run.result()[0].ending for run in late} == {"time"}
     assert QUIET_SECONDS / 2 < max(waits) < 2 * QUIET_SECONDS + 1.0, "one did wait, and not longer"

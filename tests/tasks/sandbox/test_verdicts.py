@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from waiting import until
 from walled import TIGHT
 
@@ -68,7 +69,7 @@ def test_expected_outputs_are_nowhere_to_be_found(sandbox: Sandbox) -> None:
     outcomes = sandbox.run(
         Program(SEARCH), inputs, replace(TIGHT, seconds=5.0, memory_bytes=1 << 30)
     )
-    assert [one.stdout for one in outcomes] == [b"nothing\n"] * 2, outcomes
+    assert [one.stdout for one in outcomes] == [b"nothing\n", b"nothing\n"], outcomes
     assert expected[0].endswith(marker)
 
 
@@ -154,12 +155,12 @@ def test_nothing_stays_from_one_test_to_the_next(hiding: str, sandbox: Sandbox) 
 def test_a_house_is_kept_for_tests_that_leave_nothing_in_it(sandbox: Sandbox) -> None:
     """Speed rests on this: process ids go on counting within one process namespace."""
     source = "import os\nprint(os.getpid())"
-    kept = sandbox.run(Program(source), [b""] * 3, TIGHT)
+    kept = sandbox.run(Program(source), [b"", b"", b""], TIGHT)
     assert [one.stdout for one in kept] == [b"2\n", b"3\n", b"4\n"]
     moved = sandbox.run(
-        Program(f"{source}\nopen('x', 'w').close()\nos.unlink('x')"), [b""] * 3, TIGHT
+        Program(f"{source}\nopen('x', 'w').close()\nos.unlink('x')"), [b"", b"", b""], TIGHT
     )
-    assert [one.stdout for one in moved] == [b"2\n"] * 3
+    assert [one.stdout for one in moved] == [b"2\n", b"2\n", b"2\n"]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ for fd in range(3, 64):
 raise SystemExit(5)
 """
     (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
-    assert (outcome.ending, outcome.exit_code, outcome.stdout) == ("error", 5, b"")
+    assert_fields(outcome, ending="error", exit_code=5, stdout=b"")
 
 
 def test_output_after_the_exit_does_not_count(sandbox: Sandbox) -> None:

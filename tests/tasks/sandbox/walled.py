@@ -1,10 +1,13 @@
 """What the sandbox's tests share: limits, and what lies on the host around a sandbox."""
 
 import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from gspo_lab.tasks.sandbox import Limits, Sandbox
+from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox
 
 TIGHT = Limits(
     seconds=1.0, memory_bytes=256 << 20, output_bytes=1 << 20, processes=16, file_bytes=4 << 20
@@ -23,3 +26,20 @@ class Host:
 
     def stdin(self, attack: str) -> bytes:
         return json.dumps({**self.facts, "attack": attack}).encode() + b"\n"
+
+
+HONEST = Program("print(int(input()) + 1)")
+
+
+def neighbours(
+    sandbox: Sandbox, others: Sequence[Future[list[ExecutionResult]]]
+) -> list[ExecutionResult]:
+    """The outcomes of an honest program, which adds 1 to 41 ten times a second until the others
+    are done.
+    """
+
+    def go_on(index: int, outcome: ExecutionResult) -> bool:
+        time.sleep(0.1)
+        return not all(other.done() for other in others)
+
+    return sandbox.run(HONEST, [b"41"] * 9999, TIGHT, go_on=go_on)
