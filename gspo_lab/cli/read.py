@@ -330,7 +330,8 @@ def claims(
     from gspo_lab.analysis.readings import Source
     from gspo_lab.analysis.readings.runs import not_counted as not_counted_of
     from gspo_lab.common.reason import sentences
-    from gspo_lab.report.views.claims import claim_to_json
+    from gspo_lab.report.views.claims import claim_view
+    from gspo_lab.report.views.view import to_json
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
@@ -338,7 +339,7 @@ def claims(
         results = judge(source, every=all_claims)
         not_counted = not_counted_of(source)
     if json:
-        print_json([claim_to_json(result) for result in results])
+        print_json(to_json([claim_view(result) for result in results]))
         return
     if not results:
         typer.echo(
@@ -357,6 +358,7 @@ def claims(
 def _library(json: bool) -> None:
     from gspo_lab.analysis.claims import LIBRARY, UNTESTED
     from gspo_lab.report.views.claims import library_entry
+    from gspo_lab.report.views.view import to_json
 
     lines = [f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""]
     for claim in LIBRARY.values():
@@ -368,7 +370,7 @@ def _library(json: bool) -> None:
         "No study here tests:",
         *(f"{name:<22} {reason}" for name, reason in UNTESTED.items()),
     ]
-    print_either(json, list(map(library_entry, LIBRARY.values())), lines)
+    print_either(json, to_json(list(map(library_entry, LIBRARY.values()))), lines)
 
 
 def _lines(result: "Result") -> Iterator[str]:

@@ -154,7 +154,7 @@ def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
         "c": (2, 3),
     }
     assert (
-        found.sentence
+        statement("ranking", found)
         == "Any of a or b may be the best of the 3 arms: 1 of 3 pairs of arms differ over 3 seeds."
     )
 

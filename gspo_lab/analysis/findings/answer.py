@@ -209,7 +209,7 @@ def _score_answer(source: Source) -> StudyAnswer:
     ranking = None if decision(source).contrast is not None else ranked(source)
     grounds = (
         f"Margin ±{verdicts[0].margin:g}.",
-        "" if ranking is None else ranking.sentence,
+        "" if ranking is None else Statement("ranking", ranking),
         _unstable(source, bounded=not bounded),
     )
     partly = bool(words & {*OPEN, *NOT_SHOWN_BEYOND})
@@ -336,9 +336,9 @@ def _claims_answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     )
 
 
-def _unstable(source: Source, *, bounded: bool = True) -> str:
-    level = 1 - source.declaration.verdict.alpha if bounded else None
-    return count_unstable_runs(source).sentence(level)
+def _unstable(source: Source, *, bounded: bool = True) -> Statement:
+    of_rate = "unstable_rate" if bounded else "unstable_runs"
+    return Statement(of_rate, count_unstable_runs(source))
 
 
 CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward collapsed"}

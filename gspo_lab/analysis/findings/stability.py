@@ -7,14 +7,12 @@ import numpy as np
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import starting_models
-from gspo_lab.analysis.findings.run_outcomes import NOT_JUDGED, RunOutcome, outcomes
+from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
 from gspo_lab.analysis.readings import Source, once
 from gspo_lab.analysis.readings.answers import answers_variance
 from gspo_lab.analysis.stats.proportions import clopper_pearson
 from gspo_lab.analysis.stats.stability import ArmRuns, RunPairs, StabilityVerdict, decide_stability
 from gspo_lab.analysis.stats.verdict import Rule, Verdict
-from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.text import counted, percent
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,7 @@ class UnstableRunCounts:
     collapsed: int
     unstable: int
     finished: int
+    alpha: float
 
     @property
     def reached(self) -> bool:
@@ -41,26 +40,15 @@ class UnstableRunCounts:
         """Whether every run collapsed, in every arm."""
         return 0 < self.finished == self.collapsed
 
-    def sentence(self, level: OptionalFloat = None) -> str:
-        """The counts; with a `level`, of runs that were all stable, the interval of their rate."""
-        if not self.judged:
-            return (
-                f"Whether runs were unstable is {NOT_JUDGED}: too few evaluations and training"
-                " steps."
-            )
-        if self.unstable:
-            collapsed = f", {self.collapsed} of them collapsed" if self.collapsed else ""
-            was = "was" if self.unstable == 1 else "were"
-            return f"{self.unstable} of {counted(self.judged, 'run')} {was} unstable{collapsed}."
-        # Without `by_reward` the training steps are too few to judge the reward.
-        who = "None" if self.by_reward else "By scores alone, none"
-        unjudged = self.finished - self.judged
-        aside = f", {unjudged} {NOT_JUDGED}" if unjudged else ""
-        none = f"{who} of {counted(self.judged, 'run')} was unstable{aside}"
-        if level is None:
-            return f"{none}."
-        high = clopper_pearson(0, self.judged, level).high
-        return f"{none} ({percent(level)} interval of the rate: 0 to {percent(high)})."
+    @property
+    def unjudged(self) -> int:
+        """The finished runs that are too short to be judged."""
+        return self.finished - self.judged
+
+    @property
+    def highest_rate(self) -> float:
+        """Of runs that were all stable the end of their rate's interval."""
+        return clopper_pearson(0, self.judged, 1 - self.alpha).high
 
 
 @once
@@ -71,7 +59,11 @@ def count_unstable_runs(source: Source) -> UnstableRunCounts:
     judged = [run for run in finished if run.stability_judged]
     counts = {name: sum(getattr(run, name) for run in judged) for name in ("collapsed", "unstable")}
     return UnstableRunCounts(
-        len(judged), sum(run.judged for run in judged), **counts, finished=len(finished)
+        len(judged),
+        sum(run.judged for run in judged),
+        **counts,
+        finished=len(finished),
+        alpha=source.declaration.verdict.alpha,
     )
 
 

@@ -25,7 +25,7 @@ from gspo_lab.analysis.readings.curves import Movement, movement, reward_curves
 from gspo_lab.analysis.readings.runs import deciding_runs
 from gspo_lab.analysis.stats import PairedT, paired_t
 from gspo_lab.analysis.stats.ed50 import DoseLimits, dose_ratios, half_collapse
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 
 LENGTH = "rollout.max_tokens"
@@ -54,18 +54,14 @@ class LengthMeasurement(Movement):
     reference range, are of all mini-batches, as the paper's. `gain` is what the primary score rose
     by."""
 
+    averaging: float
+    """What averaging over a response leaves of the token log-ratios' spread; 1/sqrt(L) if they were
+    independent."""
     clipped_grpo: float
     clipped_gspo: float
     grad_norm: float
     reward_first: float
     gain: OptionalFloat
-
-    @property
-    def averaging(self) -> float:
-        """What averaging over a response leaves of the token log-ratios' spread; 1/sqrt(L) if they
-        were independent.
-        """
-        return self.spread / self.spread_tokens
 
 
 @dataclass(frozen=True)
@@ -93,31 +89,6 @@ class Lengths:
     laws: tuple[Law, ...]
     rules: tuple[str, str] | None
     """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
-
-    def to_json(self) -> JsonObject:
-        """Plain data, as the report's JSON has it."""
-        names = [*QUANTITIES, "length", "reward_first", "gain"]
-        return {
-            "runs": {
-                family: {
-                    f"{limit:g}": {
-                        str(seed): {name: getattr(run, name) for name in names}
-                        for seed, run in by_seed.items()
-                    }
-                    for limit, by_seed in limits.items()
-                }
-                for family, limits in self.runs.items()
-            },
-            "exponents": {
-                family: {
-                    law.quantity: limits_of(law.exponent)
-                    for law in self.laws
-                    if law.family == family
-                }
-                for family in self.runs
-            },
-            "published": PUBLISHED,
-        }
 
 
 @once
@@ -163,6 +134,7 @@ def _measured(
     first = math.nan if rewards is None else float(rewards[1][0])
     return LengthMeasurement(
         **vars(moved),
+        averaging=moved.spread / moved.spread_tokens if moved.spread_tokens else math.nan,
         clipped_grpo=grpo,
         clipped_gspo=gspo,
         grad_norm=norm,
@@ -189,16 +161,6 @@ def exponents(
         return {}
     fits = {seed: np.log(np.asarray(points[seed]).T) for seed in sorted(seeds)}
     return {seed: float(np.polyfit(x, y, 1)[0]) for seed, (x, y) in fits.items()}
-
-
-def limits_of(of: PairedT) -> JsonObject:
-    """Plain data."""
-    return {
-        "estimate": of.estimate,
-        "low": of.low,
-        "high": of.high,
-        "per_seed": list(of.differences),
-    }
 
 
 @dataclass(frozen=True)

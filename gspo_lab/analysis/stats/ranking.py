@@ -11,16 +11,16 @@ independent.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.moderated import moderated_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, paired_scores
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
-from gspo_lab.common.text import listed
+from gspo_lab.common.plain_data import OptionalFloat
 
 
 @dataclass(frozen=True)
@@ -44,36 +44,13 @@ class Ranking:
     """
 
     places: tuple[ArmRank, ...]
+    may_be_best: tuple[str, ...]
+    """The arms than which no other is told to be better."""
     seeds: int
     separated: int
     compared: int
     alpha: float
-
-    @property
-    def may_be_best(self) -> tuple[str, ...]:
-        """The arms than which no other is told to be better."""
-        return tuple(place.arm for place in self.places if place.best_rank == 1)
-
-    @property
-    def sentence(self) -> str:
-        """Which arms may be the best."""
-        arms = len(self.places)
-        best = self.may_be_best
-        if self.seeds < LEAST_SEEDS:
-            return f"Fewer than {LEAST_SEEDS} seeds cannot rank the {arms} arms."
-        pairs = (
-            f"{self.separated or 'none'} of {self.compared} pairs of arms differ over {self.seeds}"
-            " seeds"
-        )
-        if len(best) == arms:
-            return f"Any of the {arms} arms may be the best: {pairs}."
-        if len(best) > 1:
-            return f"Any of {listed(best, 'or')} may be the best of the {arms} arms: {pairs}."
-        return f"The best of the {arms} arms is {best[0]}: {pairs}."
-
-    def to_json(self) -> JsonObject:
-        """Plain data, as the report's JSON has it."""
-        return {**asdict(self), "may_be_best": list(self.may_be_best)}
+    least_seeds: ClassVar[int] = LEAST_SEEDS
 
 
 def ranking(
@@ -127,7 +104,8 @@ def ranking(
         for arm, arm_scores in scores.items()
     ]
     ordered = tuple(sorted(places, key=lambda place: place.place))
-    return Ranking(ordered, len(by_seed), len(separated), len(pairs), alpha)
+    may_be_best = tuple(place.arm for place in ordered if place.best_rank == 1)
+    return Ranking(ordered, may_be_best, len(by_seed), len(separated), len(pairs), alpha)
 
 
 def _place(score: float, among: Iterable[float]) -> int:

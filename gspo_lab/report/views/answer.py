@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from gspo_lab.analysis.claims import answer as answer_to
 from gspo_lab.analysis.findings.answer import Colour, Statement
@@ -18,6 +17,7 @@ from gspo_lab.analysis.readings import Reading, Source, Steps, Window, average, 
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
+from gspo_lab.analysis.stats.ranking import Ranking
 from gspo_lab.common.states import State
 from gspo_lab.common.text import last_evaluations, listed
 from gspo_lab.report.chart import Chart
@@ -27,7 +27,7 @@ from gspo_lab.report.views.grounds import badge_text, models, progress_of
 from gspo_lab.report.views.rate import rate_chart
 from gspo_lab.report.views.replications import lines as replication_lines
 from gspo_lab.report.views.verdicts import VerdictView, verdict_view
-from gspo_lab.report.views.view import PageOnly, View, by_id
+from gspo_lab.report.views.view import Inlined, PageOnly, View, by_id
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,15 @@ class AnswerStatement:
     said: str
     rests_on: str
     next: str
+
+
+@dataclass(frozen=True)
+class RankingView:
+    """The arms by their final scores."""
+
+    ranking: Inlined[Ranking]
+    sentence: str
+    reading: str
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class AnswerView(View):
     steadiness: dict[str, VerdictView]
     """By arm on stability."""
     headline: str
-    ranking: dict[str, Any] | None
+    ranking: RankingView | None
     statement: PageOnly[str]
     limits: PageOnly[str]
     time_left: PageOnly[str]
@@ -183,12 +192,12 @@ def answer_view(study: Source) -> AnswerView:
     )
 
 
-def _ranking(study: Source) -> dict[str, Any] | None:
+def _ranking(study: Source) -> RankingView | None:
     ranking = ranked_of(study)
     if ranking is None:
         return None
     reading = f"score.{study.declaration.primary}.final"
-    return ranking.to_json() | {"sentence": ranking.sentence, "reading": reading}
+    return RankingView(ranking, statement("ranking", ranking), reading)
 
 
 def time_left(study: Source) -> str:

@@ -241,7 +241,7 @@ def progress_of(study: Source) -> str:
         )
     counts = count_unstable_runs(study)
     if counts.finished:
-        sentences.append(counts.sentence())
+        sentences.append(statement("unstable_runs", counts))
     return " ".join(sentences)
 
 

@@ -24,6 +24,7 @@ from gspo_lab.analysis.readings import Source, average
 from gspo_lab.analysis.readings.curves import entropy_collapses
 from gspo_lab.analysis.readings.curves import onsets as onsets_of
 from gspo_lab.analysis.readings.reading import SIGNALS
+from gspo_lab.analysis.stats import PairedT
 from gspo_lab.analysis.stats.collapse import (
     FROZEN,
     SMALL_ENTROPY,
@@ -31,7 +32,7 @@ from gspo_lab.analysis.stats.collapse import (
     entropy_adrift,
     length_pinned,
 )
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.series import DOTS, dots_of
 from gspo_lab.report.templating import NOT_MEASURED, format_number, percent, statements
@@ -279,7 +280,11 @@ class LengthsView(View):
     id = "lengths"
     title = "Response length"
     lines: list[str]
-    laws: Inlined[JsonObject]
+    runs: dict[str, dict[str, dict[int, LengthMeasurement]]]
+    """By arm, limit and seed."""
+    exponents: dict[str, dict[str, PairedT]]
+    """By arm and quantity."""
+    published: dict[str, float]
     figures: dict[str, Chart]
     fitted: PageOnly[list[tuple[str, OptionalFloat, str, str]]]
     """Law, exponent, its interval, and each seed's."""
@@ -296,12 +301,17 @@ def lengths_view(study: Source) -> LengthsView | None:
     if laws is None or not any(laws.runs.values()):
         return None
     means = []
+    by_limit: dict[str, dict[str, dict[int, LengthMeasurement]]] = {}
+    exponents: dict[str, dict[str, PairedT]] = {}
     for family, limits in laws.runs.items():
-        for limit, runs in limits.items():
-            means.append([family, f"{limit:g}", *_means(list(runs.values()))])
+        by_limit[family] = {f"{limit:g}": runs for limit, runs in limits.items()}
+        exponents[family] = {}
+        for limit, runs in by_limit[family].items():
+            means.append([family, limit, *_means(list(runs.values()))])
     fitted = []
     for law in laws.laws:
         exponent = law.exponent
+        exponents[law.family][law.quantity] = exponent
         ends = exponent.reason or NOT_MEASURED
         if exponent.low is not None and exponent.high is not None:
             ends = f"{exponent.low:.3g}, {exponent.high:.3g}"
@@ -311,7 +321,9 @@ def lengths_view(study: Source) -> LengthsView | None:
     columns = ["arm", "limit", "length", *QUANTITIES.values(), "reward at the start", "gain"]
     return LengthsView(
         statements("decision", decision(study)),
-        laws.to_json(),
+        by_limit,
+        exponents,
+        PUBLISHED,
         by_id(_spread_chart(laws), _clipped_chart(laws)),
         fitted,
         means,

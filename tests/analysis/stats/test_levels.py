@@ -8,7 +8,8 @@ from scipy import special
 from scipy.stats import binom
 
 from gspo_lab.analysis.stats.levels import HolmStep, first_resolving, holm, nominal_level, step_down
-from gspo_lab.analysis.stats.ranking import Ranking, ranking
+from gspo_lab.analysis.stats.ranking import ArmRank, Ranking, ranking
+from gspo_lab.report.templating import statement
 
 
 def test_adjusted_p_values_by_hand() -> None:
@@ -133,31 +134,20 @@ def test_three_arms_by_pencil() -> None:
         (1, 2, 2, 2, 2),
         (3, 3, 3, 3, 3),
     ]
-    assert_fields(
-        found,
-        may_be_best=("c", "b"),
-        separated=2,
-        compared=3,
-        sentence=(
-            "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
-        ),
+    assert_fields(found, may_be_best=("c", "b"), separated=2, compared=3)
+    assert (
+        statement("ranking", found)
+        == "Any of c or b may be the best of the 3 arms: 2 of 3 pairs of arms differ over 5 seeds."
     )
-    assert found.to_json()["places"][2] == {
-        "arm": "a",
-        "mean": 0.0,
-        "place": 3,
-        "best_rank": 3,
-        "worst_rank": 3,
-        "by_seed": (3, 3, 3, 3, 3),
-    }
+    assert found.places[2] == ArmRank("a", 0.0, 3, 3, 3, (3, 3, 3, 3, 3))
 
 
 def test_one_arm_is_the_best_where_it_is_told_from_all_others() -> None:
     """Both differences to b have t = 6; c - a has t = 0."""
     found = ranked(a=np.zeros(5), b=shifted(6), c=np.array([1e-3, -1e-3, 0, 0, 0]))
-    assert found.may_be_best == ("b",)
     assert (
-        found.sentence == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
+        statement("ranking", found)
+        == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
     )
     assert [(one.best_rank, one.worst_rank) for one in found.places] == [(1, 1), (2, 3), (2, 3)]
 
@@ -172,7 +162,7 @@ def test_holm_counts_every_pair_of_six_arms() -> None:
     }
     found = ranked(a=np.zeros(5), b=shifted(4), **near)
     assert (
-        found.sentence
+        statement("ranking", found)
         == "Any of the 6 arms may be the best: none of 15 pairs of arms differ over 5 seeds."
     )
     assert {(one.best_rank, one.worst_rank) for one in found.places} == {(1, 6)}
@@ -192,7 +182,7 @@ def test_what_answers_alone_vary_and_equal_scores_tell_nothing_apart() -> None:
 
 def test_two_seeds_bound_nothing() -> None:
     found = ranking({"a": [0.0, 0.1], "b": [0.5, 0.6], "c": [0.9, 0.9]}, 0.05, lambda a, b: None)
-    assert found.sentence == "Fewer than 3 seeds cannot rank the 3 arms."
+    assert statement("ranking", found) == "Fewer than 3 seeds cannot rank the 3 arms."
     assert {(one.best_rank, one.worst_rank) for one in found.places} == {(1, 3)}
 
 
