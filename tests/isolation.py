@@ -9,7 +9,7 @@ import pytest
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.sandbox import Sandbox
-from gspo_lab.tasks.sandbox.bubblewrap import missing
+from gspo_lab.tasks.sandbox.bubblewrap import why_missing
 
 NAMESPACES = "unshare --user --map-root-user --mount --pid --net --ipc --uts --fork"
 """util-linux's program tells whether the kernel gives an ordinary user what bubblewrap asks for."""
@@ -17,7 +17,7 @@ ORDINARY_USER = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 
 
 def opened(slots: int) -> Sandbox:
-    absent = missing()
+    absent = why_missing()
     if absent is not None:
         pytest.skip(absent)
     command = f"{NAMESPACES} mount -t proc proc /proc"

@@ -67,10 +67,10 @@ def wrapped(line: str, width: int) -> list[str]:
 def print_json(data: Any) -> None:
     """Sorted, indented JSON; numbers that are not finite become null."""
     text = json.dumps(_plain(data), indent=2, sort_keys=True, ensure_ascii=False)
-    typer.echo(UNSEEN.sub(_escaped, text))
+    typer.echo(UNSEEN.sub(_escape, text))
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     """A character that cannot be seen, as JSON writes it in ASCII."""
     return json.dumps(match.group())[1:-1]
 

@@ -88,7 +88,7 @@ def plan(
     ready = blocker(study) is None  # else this machine lacks something, and the plan says what
     findings = lint_findings(study, data=ready)
     refused = any(finding.level == "error" for finding in findings)
-    lines = [*_resolved(study), *map(str, findings)]
+    lines = [*_plan_lines(study), *map(str, findings)]
     data: JsonObject = {
         "declaration": study.locked(),
         "findings": [vars(finding) for finding in findings],
@@ -106,7 +106,7 @@ def plan(
     raise typer.Exit(Exit.REFUSED if refused else Exit.FINISHED)
 
 
-def _resolved(study: "Study") -> Iterator[str]:
+def _plan_lines(study: "Study") -> Iterator[str]:
     """The settings in which the arms differ, and the options that external engines pass on, by
     group of arms.
     """

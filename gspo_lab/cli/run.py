@@ -303,7 +303,7 @@ def report(
         webbrowser.open(page.resolve().as_uri())
     if watch:
         typer.echo(f"gspo-lab: {page} follows the study; Ctrl-C stops", err=True)
-        rendered = _followed(names, folders, output_dir, elsewhere)
+        rendered = _render_until_done(names, folders, output_dir, elsewhere)
     typer.echo(rendered.json if json else str(page), nl=not json)
     if not json:
         from gspo_lab.report.terminal import print_answer
@@ -344,13 +344,13 @@ def _render(
     from gspo_lab.report import render, write
 
     with ExitStack() as stack:
-        studies = _selected(stack, names, folders)
+        studies = _select_studies(stack, names, folders)
         sources = [Source(*study, elsewhere) for study in studies]
         rendered = render(sources, watch_seconds=REFRESH_SECONDS if running else None)
     return rendered, write(rendered, to)[0]
 
 
-def _followed(
+def _render_until_done(
     names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path]
 ) -> "Report":
     """Render again whenever records arrive, until no run is running; the last page no longer
@@ -399,10 +399,10 @@ def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
 def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
     from gspo_lab.analysis.readings import Source
 
-    return [Source(*study) for study in _selected(stack, names, folders)]
+    return [Source(*study) for study in _select_studies(stack, names, folders)]
 
 
-def _selected(
+def _select_studies(
     stack: ExitStack, names: Sequence[str], folders: Sequence[Path]
 ) -> "list[tuple[Evidence, str, str]]":
     """The named studies in all folders, or each folder's latest, with labels: a repeated name gets

@@ -135,11 +135,11 @@ def read_json(path: Path) -> JsonObject | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage(path, str(error)) from error
     if not isinstance(content, dict):
-        raise _damaged(path, "no JSON object")
+        raise _damage(path, "no JSON object")
     if is_seal_broken(path, content):
-        raise _damaged(path, BROKEN_SEAL)
+        raise _damage(path, BROKEN_SEAL)
     return content
 
 
@@ -166,11 +166,11 @@ def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:
         return None
     entry = content.get(name)
     if type(entry) is not kind:
-        raise _damaged(path, f"no {name}")
+        raise _damage(path, f"no {name}")
     return entry
 
 
-def _damaged(path: Path, why: str) -> LabError:
+def _damage(path: Path, why: str) -> LabError:
     return LabError(f"{path} is damaged ({why}): restore it from a copy, or move its folder away")
 
 

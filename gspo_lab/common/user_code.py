@@ -51,7 +51,7 @@ class _Finder(MetaPathFinder):
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is None:
                 continue
-            if type(spec.loader) is SourceFileLoader and not _installed(Path(spec.loader.path)):
+            if type(spec.loader) is SourceFileLoader and not _is_installed(Path(spec.loader.path)):
                 spec.loader = FromSource(spec.loader.name, spec.loader.path)
             return spec
         return None
@@ -88,5 +88,5 @@ def source_digest(thing: Any) -> str | None:
     )
 
 
-def _installed(path: Path) -> bool:
+def _is_installed(path: Path) -> bool:
     return any(path.resolve().is_relative_to(place) for place in INSTALLED)

@@ -46,7 +46,7 @@ def _relative(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
     }
 
 
-def _resolved(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
+def _with_absolute_paths(content: JsonObject, folder: Path, *keys: str) -> JsonObject:
     """The content with absolute paths under `keys`."""
     return content | {
         key: str((folder / content[key]).resolve()) for key in keys if content.get(key)
@@ -93,7 +93,9 @@ class StartFolder(WorkFolder):
 
     def request(self) -> JsonObject:
         """The request: model, task, settings, seed, base and cache."""
-        return _resolved(read_json(self.path / paths.WARM_START) or {}, self.path, "base", "cache")
+        return _with_absolute_paths(
+            read_json(self.path / paths.WARM_START) or {}, self.path, "base", "cache"
+        )
 
     def write_request(self, request: JsonObject) -> None:
         """Write the request. Several studies may write the same one at once."""
@@ -167,7 +169,7 @@ class EvaluationFolder(JournalFolder):
         """Model, problems and protocol of the evaluation; None before it begins."""
         content = read_json(self.path / paths.EVALUATION)
         return content and content | {
-            "task": _resolved(content.get("task") or {}, self.path, "base")
+            "task": _with_absolute_paths(content.get("task") or {}, self.path, "base")
         }
 
     def declare(self, content: JsonObject) -> None:
@@ -236,7 +238,7 @@ class RunFolder(SubjectFolder):
         if data is None:
             raise LabError(f"{self.path / paths.RUN} is missing: {remedy}")
         try:
-            return Run.from_json(_resolved(data, self.path, *_folders(data)))
+            return Run.from_json(_with_absolute_paths(data, self.path, *_folders(data)))
         except (
             AttributeError,
             KeyError,

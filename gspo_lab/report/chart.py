@@ -41,7 +41,7 @@ class Series:
     colour: int | None = None
 
     @property
-    def named(self) -> str:
+    def full_name(self) -> str:
         """Its name among all lines of a chart."""
         return self.label if self.seed is None else f"{self.label}, seed {self.seed}"
 
@@ -222,7 +222,7 @@ def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
         size = -(-(len(rows) - 1) // (TABLE_ROWS - 1))
         caption += f"; one point in {size}, and the last"
         rows = [*rows[:-1:size], rows[-1]]
-    return [chart.x_title, *(s.named for s in drawn)], rows, caption
+    return [chart.x_title, *(s.full_name for s in drawn)], rows, caption
 
 
 def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:

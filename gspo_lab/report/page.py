@@ -284,16 +284,16 @@ class Figures:
             "study": study,
             "focus": list(chart.focus),
         }
-        self._plots[key] = self._packed(plot(chart, self.arms)) | heads
+        self._plots[key] = self._pack(plot(chart, self.arms)) | heads
 
-    def _packed(self, part: Any) -> Any:
+    def _pack(self, part: Any) -> Any:
         """`part` with its long lists by their place in the page's table of lists, as `{"$": 3}`."""
         if isinstance(part, dict):
-            return {key: self._packed(value) for key, value in part.items()}
+            return {key: self._pack(value) for key, value in part.items()}
         if not isinstance(part, list):
             return rounded(part)
         if len(part) < SHARED or any(isinstance(entry, dict | list) for entry in part):
-            return [self._packed(entry) for entry in part]
+            return [self._pack(entry) for entry in part]
         return {"$": self._lists.setdefault(tuple(map(rounded, part)), len(self._lists))}
 
     def script(self) -> Markup:
@@ -429,7 +429,7 @@ def _legend(arms: Mapping[str, int]) -> list[dict[str, str]]:
 def _article_html(article: Article, figures: Figures, prefix: str) -> Markup:
     draw = functools.partial(figures.html, prefix=prefix, study=article.title)
     body = functools.partial(section_html, draw=draw)
-    return _linked(_render("article.html.j2", article=article, prefix=prefix, body=body), prefix)
+    return _link_ids(_render("article.html.j2", article=article, prefix=prefix, body=body), prefix)
 
 
 def section_html(view: View, draw: Any = None) -> Markup:
@@ -440,7 +440,7 @@ def section_html(view: View, draw: Any = None) -> Markup:
     return Markup(layout.render(view=view, figures=draw))
 
 
-def _linked(markup: Markup, prefix: str) -> Markup:
+def _link_ids(markup: Markup, prefix: str) -> Markup:
     """Ids and the links to them with the study's prefix. A link to what the study does not show
     becomes its text.
     """

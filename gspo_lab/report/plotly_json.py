@@ -47,7 +47,7 @@ two, so that each arm of one colour has its own.
 """
 
 
-def _styled(name: str, scheme: Mapping[str, str] = LIGHT) -> JsonObject:
+def _style_part(name: str, scheme: Mapping[str, str] = LIGHT) -> JsonObject:
     """A part of the style; `$soft` in it is that colour of the scheme."""
     text = json.dumps(STYLE[name])
     part: JsonObject = json.loads(re.sub(r"\$(\w+)", lambda match: scheme[match[1]], text))
@@ -80,11 +80,13 @@ def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
         swept = [arm for arm in study.declaration.arms.values() if arm.dose is not None]
         values = sorted({arm.dose or 0.0 for arm in swept})
         for arm in swept:
-            ordered[arm.name] = _dashed(colours[arm.of or arm.name], values.index(arm.dose or 0.0))
+            ordered[arm.name] = _dashed_colour(
+                colours[arm.of or arm.name], values.index(arm.dose or 0.0)
+            )
     return ordered
 
 
-def _dashed(colour: int, place: int) -> int:
+def _dashed_colour(colour: int, place: int) -> int:
     """The colour of the palette that looks like `colour` and has the dash at this place."""
     wanted = DASHES[place % len(DASHES)]
     alike = range(colour % COLOURS, COLOURS * len(DASHES), COLOURS)
@@ -210,18 +212,18 @@ def plot(chart: Chart, arms: Mapping[str, int]) -> JsonObject:
         }
         layout["xaxis"]["unifiedhovertitle"] = {"text": "%{customdata[0]}"}
     layout["shapes"] = [
-        _styled("reference_line") | {"y0": published.value, "y1": published.value}
+        _style_part("reference_line") | {"y0": published.value, "y1": published.value}
         for published in chart.references
     ]
     for published in chart.references:
-        place = {"y": _at(chart, published.value), "text": inert(published.label)}
-        layout["annotations"].append(_styled("reference_name") | place)
+        place = {"y": _axis_position(chart, published.value), "text": inert(published.label)}
+        layout["annotations"].append(_style_part("reference_name") | place)
     return {"data": data, "layout": layout}
 
 
 def template(scheme: dict[str, str]) -> JsonObject:
     """Colours, type, axes and margins of all figures."""
-    layout = _styled("layout", scheme)
+    layout = _style_part("layout", scheme)
     arms = [scheme[f"a{i}"] for i in range(COLOURS)]
     margin = layout["margin"] | {"t": TOP, "b": BOTTOM}
     axis = layout.pop("axis")
@@ -266,7 +268,7 @@ def _trace(chart: Chart, series: Series, **look: Any) -> JsonObject:
     name of its place (of dots), the true value, and the band."""
     label = inert(series.label)
     dots = chart.kind == "dots"
-    out: JsonObject = {"type": "scatter", "name": inert(series.named), "legendgroup": label}
+    out: JsonObject = {"type": "scatter", "name": inert(series.full_name), "legendgroup": label}
     out |= {
         "showlegend": series.seed is None,
         "meta": {"series": series.label, "seed": series.seed},
@@ -364,7 +366,7 @@ def _band(series: Series, colour: str) -> JsonObject:
     meta: JsonObject = {"series": series.label, "seed": series.seed, "role": "band"}
     if series.positions:
         meta["at"] = {axis: around(places, places) for axis, places in series.positions.items()}
-    look = _styled("band") | {"fillcolor": colour}
+    look = _style_part("band") | {"fillcolor": colour}
     name = inert(series.label)
     x = around(series.x, series.x)
     y = around(series.high, series.low)
@@ -390,10 +392,10 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
     for series in sorted(chart.series, key=lambda series: series.seed is None):
         colour = LIGHT[colour_name(colours[series.label])]
         offset = 0.0
-        mark = _styled("mean_dot")
+        mark = _style_part("mean_dot")
         if series.seed is not None:
             offset = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
-            mark = _styled("seed_dot")
+            mark = _style_part("seed_dot")
         x = [
             chart.categories.index(str(place)) + offsets[series.label] + offset
             for place in series.x
@@ -409,7 +411,7 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]:
     return out
 
 
-def _at(chart: Chart, value: float) -> float:
+def _axis_position(chart: Chart, value: float) -> float:
     [place] = chart.placed([value])
     return math.log10(place or 0.0) if chart.log else value
 
@@ -425,7 +427,11 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]
         values = [y for y in series.y if y is not None]
         if values and series.label in colours:
             ends.append(
-                ((_at(chart, values[-1]) - low) / (high - low) * inside, values[-1], series)
+                (
+                    (_axis_position(chart, values[-1]) - low) / (high - low) * inside,
+                    values[-1],
+                    series,
+                )
             )
     ends.sort(key=lambda end: -end[0])
     if len(ends) * LINE > inside + LINE or len({series.label for *_, series in ends}) < 2:
@@ -435,8 +441,12 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[JsonObject]
         places.append(min(height, places[-1] - LINE) if places else height)
     short = max(0.0, -places[-1] if places else 0.0)
     return [
-        _styled("name_at_end")
-        | {"name": inert(series.named), "text": inert(series.label), "y": _at(chart, value)}
+        _style_part("name_at_end")
+        | {
+            "name": inert(series.full_name),
+            "text": inert(series.label),
+            "y": _axis_position(chart, value),
+        }
         | {
             "yshift": round(place + short - height, 1),
             "font": {"color": LIGHT[colour_name(colours[series.label])]},
@@ -454,7 +464,7 @@ def _values_above(chart: Chart) -> list[JsonObject]:
         for x, y in zip(series.x, series.y, strict=True):
             if y is not None:
                 tops[str(x), series.label] = max(y, tops.get((str(x), series.label), y))
-    above = _styled("value_above")
+    above = _style_part("value_above")
     above["textangle"] = -90 if len(chart.categories) * len(offsets) > FEW else 0
     values = []
     for series in chart.means:
@@ -462,7 +472,7 @@ def _values_above(chart: Chart) -> list[JsonObject]:
             if y is None:
                 continue
             place = chart.categories.index(str(x)) + offsets[series.label]
-            top = _at(chart, tops[str(x), series.label])
+            top = _axis_position(chart, tops[str(x), series.label])
             text = inert(chart.format_value(y, 2))
             values.append(above | {"x": place, "y": top, "text": text, "name": inert(series.label)})
     return values

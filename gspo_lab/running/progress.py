@@ -373,18 +373,18 @@ class ProgressView:
         counted = [cell for cell in self._cells if cell.stage != WARM_STARTS] or self._cells
         finished = sum(cell.progress.state is State.FINISHED for cell in counted)
         text = f"{finished} of {len(counted)} finished, {duration(clock - self._began)} elapsed"
-        seconds, complete = self._left()
+        seconds, complete = self._time_left()
         if seconds >= 1:
             bound = "about" if complete else "more than"
             text += f", {bound} {duration(seconds)} left"
         return text
 
-    def _left(self) -> tuple[float, bool]:
+    def _time_left(self) -> tuple[float, bool]:
         return seconds_left(self._cells, self._slots, self._expected, self._stage_seconds)
 
     def _share_done(self, clock: float) -> float:
         """The share of the whole time that has passed; of the steps if that is not known."""
-        seconds, complete = self._left()
+        seconds, complete = self._time_left()
         elapsed = clock - self._began
         if complete and elapsed + seconds:
             return elapsed / (elapsed + seconds)

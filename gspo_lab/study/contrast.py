@@ -68,7 +68,7 @@ def broken_contrast(
         (keys, levels) for levels, keys in factors({arm: arms[arm] for arm in weights}).items()
     ]
     unbalanced = [
-        keys for keys, levels in compared if not _balanced(list(weights.values()), levels)
+        keys for keys, levels in compared if not _is_balanced(list(weights.values()), levels)
     ]
     if len(unbalanced) > 1:
         factor_names = " and ".join(f"'{keys[0]}'" for keys in unbalanced)
@@ -180,7 +180,7 @@ def factors(arms: Mapping[str, Arm]) -> dict[Levels, list[str]]:
     return out
 
 
-def _balanced(weights: list[float], levels: Levels) -> bool:
+def _is_balanced(weights: list[float], levels: Levels) -> bool:
     totals = dict.fromkeys(levels, 0.0)
     for weight, level in zip(weights, levels, strict=True):
         totals[level] += weight

@@ -233,11 +233,11 @@ class Declaration:
         return self.verdict.primary or next(iter(self.benches), None)
 
     @property
-    def judged(self) -> bool:
+    def has_verdict(self) -> bool:
         """Whether its runs give a verdict; those of trials, pilots and advice prepare another
         study.
         """
-        return self.parent is None or self.parent.kind.judged
+        return self.parent is None or self.parent.kind.has_verdict
 
     @property
     def original(self) -> str | None:
@@ -272,7 +272,7 @@ class Declaration:
         }
         return replace(
             self,
-            name=kind.named(self.name, detail),
+            name=kind.study_name(self.name, detail),
             parent=Parent(self.name, kind, identity(self)),
             arms={arm.name: arm for arm in derived},
             seeds=tuple(seeds),
@@ -441,7 +441,7 @@ def same_content(declaration: Declaration, other: Declaration) -> bool:
     """Whether two studies are executions of the same content; never where a study prepares another
     one, or was imported: logs never record all settings.
     """
-    comparable = all(study.judged and study.recorded is None for study in (declaration, other))
+    comparable = all(study.has_verdict and study.recorded is None for study in (declaration, other))
     return comparable and identity(declaration) == identity(other)
 
 
@@ -455,7 +455,7 @@ def _content(declared: Declaration) -> JsonObject:
     sweep = None if declared.sweep is None else declared.sweep.to_json()
     content = {**flat(verdict, "verdict"), **flat(sweep, "sweep")}
     for name, arm in declared.arms.items():
-        content |= {f"arm.{name}.{key}": value for key, value in _counted(arm)}
+        content |= {f"arm.{name}.{key}": value for key, value in _outcome_settings(arm)}
     return content
 
 
@@ -475,7 +475,7 @@ def differences(declaration: Declaration, other: Declaration) -> list[str]:
     return list(dict.fromkeys(name if name in everywhere else key for key, name in bare.items()))
 
 
-def _counted(arm: Arm) -> Iterator[tuple[str, Any]]:
+def _outcome_settings(arm: Arm) -> Iterator[tuple[str, Any]]:
     settings = arm.flat_settings
     piloted = BAND if settings.get("objective.clip") == "calibrated" else ()
     anywhere = [name for name, key in KEYS.items() if key.anywhere]

@@ -252,7 +252,7 @@ def _unread(study: Study, facts: ModelFacts) -> Lines:
     """
     lines: dict[str, list[str]] = {}
     for arm in study.arms.values():
-        for key, value in _written(arm).items():
+        for key, value in _written_settings(arm).items():
             declared = under(key, arm.declared)
             why = unread(key, arm.settings)
             if why and (
@@ -266,7 +266,7 @@ def _unread(study: Study, facts: ModelFacts) -> Lines:
         yield "setting-unread", f"{where}{line}: leave it out, or change that"
 
 
-def _written(arm: Arm) -> dict[str, Any]:
+def _written_settings(arm: Arm) -> dict[str, Any]:
     """The settings that differ from the defaults and the preset, by dotted key."""
     preset = arm.settings.objective.preset
     plain = Settings.model_validate(

@@ -80,7 +80,7 @@ def load_study(
     study_arms = resolve(base, tables, problems)
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     claims = claims_of(raw.get("claim", []), problems)
-    waived = _waived(raw.get("waive", {}), problems)
+    waived = _read_waivers(raw.get("waive", {}), problems)
     launch = validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
     choices = validated(TuneTable, raw["tune"], "tune", problems) if "tune" in raw else None
     tune = read_tune(choices, study_arms, declared_seeds, verdict, problems)
@@ -515,7 +515,7 @@ def claims_of(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
     return tuple(claim for claim in tables if claim is not None)
 
 
-def _waived(value: Any, problems: list[str]) -> dict[str, str]:
+def _read_waivers(value: Any, problems: list[str]) -> dict[str, str]:
     if not isinstance(value, dict):
         problems.append(
             "waive: a table of reasons, e.g. [waive] with aggregation-label = 'why it is right"

@@ -40,7 +40,7 @@ def set_override(raw: JsonObject, override: str) -> None:
         raise LabError(f"--set {override}: no arm '{path[1]}'{arm_names}")
     table: Any = raw
     for part in path[:-1]:
-        table = _entered(table, part, override)
+        table = _subtable(table, part, override)
     if not isinstance(table, dict):
         raise LabError(
             f"--set {override}: '{path[-2]}' is a list of tables; write {path[-2]}.NAME.key=value"
@@ -60,7 +60,7 @@ def _path(nested: Any) -> list[str]:
     return out
 
 
-def _entered(table: Any, part: str, override: str) -> Any:
+def _subtable(table: Any, part: str, override: str) -> Any:
     """The table (or list of named tables) called `part` inside `table`, created if missing."""
     if isinstance(table, list):
         entries = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}

@@ -23,11 +23,11 @@ class Kind(StrEnum):
     """The same on new seeds."""
 
     @property
-    def judged(self) -> bool:
+    def has_verdict(self) -> bool:
         """Whether it has a verdict, and so can be an execution; the others prepare their parent."""
         return self in (Kind.AA, Kind.REPLICATION)
 
-    def named(self, study: str, detail: object = "") -> str:
+    def study_name(self, study: str, detail: object = "") -> str:
         """The name, and the folder under `runs/`, of what is derived from `study`."""
         return f"{study}{SUFFIXES[self]}{detail}"
 

@@ -22,7 +22,7 @@ def model_path(settings: Settings, base: Path) -> str:
     """
     dense = dense_model(settings, base)
     if dense is None:
-        return _resolved(settings.model, base)
+        return _local_path(settings.model, base)
     return str(_mixture_folder(dense, settings))
 
 
@@ -30,10 +30,10 @@ def dense_model(settings: Settings, base: Path) -> str | None:
     """MODEL of `upcycled:MODEL` as loaders take it; None for another model."""
     if settings.upcycled is None:
         return None
-    return _resolved(settings.upcycled, base)
+    return _local_path(settings.upcycled, base)
 
 
-def _resolved(model: str, base: Path) -> str:
+def _local_path(model: str, base: Path) -> str:
     if model not in BUILT_IN_MODELS:
         with suppress(RuntimeError):  # `~someone` without a home folder
             folder = base / Path(model).expanduser()

@@ -208,7 +208,7 @@ def trial_study(study: Study) -> Study:
 
 def trained_arms(study: Study) -> list[Arm]:
     """All arms that will train: the study's, and the trials' candidates while none is chosen."""
-    undecided = study.tune is not None and not study.tune.chosen and study.judged
+    undecided = study.tune is not None and not study.tune.chosen and study.has_verdict
     return [*study.arms.values(), *(trial_study(study).arms.values() if undecided else ())]
 
 

@@ -92,13 +92,13 @@ def build_task(
         }
     if ":" in name and signature_of(made_by) is not None:
         return read_custom(name, made_by, options, base or Path())
-    task = _made(name, made_by, options)
+    task = _call_factory(name, made_by, options)
     if name in BENCHMARKS:
         task.enough = enough
-    return _completed(name, task)
+    return _with_defaults(name, task)
 
 
-def _made(name: str, made_by: Any, options: JsonMapping) -> Any:
+def _call_factory(name: str, made_by: Any, options: JsonMapping) -> Any:
     """What a task's class or function returns for the options."""
     if not callable(made_by):
         raise LabError(f"task '{name}': it is {type(made_by).__name__}, not a class or a function")
@@ -113,7 +113,7 @@ def _made(name: str, made_by: Any, options: JsonMapping) -> Any:
         raise LabError(f"task '{name}': making it failed with {one_line_error(error)}") from error
 
 
-def _completed(name: str, task: Any) -> Task:
+def _with_defaults(name: str, task: Any) -> Task:
     """The task with the attributes of `Task` that its own class leaves out.
 
     LabError where a required one is missing.

@@ -93,7 +93,7 @@ class Custom(Task):
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """What the user's function says, as a Grade; its failure is the grade's `error`."""
-        return self._graded(problem, answer)
+        return self._grade(problem, answer)
 
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
         """The same of the last turn's text; a function that has a parameter `turns` is given them
@@ -104,7 +104,7 @@ class Custom(Task):
             if "turns" in inspect.signature(self.function).parameters
             else {}
         )
-        return self._graded(problem, turns[-1].text, **arguments)
+        return self._grade(problem, turns[-1].text, **arguments)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """What the user's other function returns."""
@@ -115,7 +115,7 @@ class Custom(Task):
         except TooLong:
             raise ReplyError(f"there is no reply after {self.seconds} s") from None
         except (Exception, SystemExit) as error:
-            raise ReplyError(f"no reply: {self._told(error)}") from error
+            raise ReplyError(f"no reply: {self._error_text(error)}") from error
         if text is None:
             return None
         if not isinstance(text, str):
@@ -128,7 +128,7 @@ class Custom(Task):
             ) from None
         return text
 
-    def _graded(self, problem: Problem, answer: str, **arguments: Any) -> Grade:
+    def _grade(self, problem: Problem, answer: str, **arguments: Any) -> Grade:
         try:
             return call_within(
                 self.seconds, lambda: _grade_of(self.function(problem, answer, **arguments))
@@ -136,9 +136,9 @@ class Custom(Task):
         except TooLong:
             return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
         except (Exception, SystemExit) as error:
-            return Grade(None, None, error=self._told(error))
+            return Grade(None, None, error=self._error_text(error))
 
-    def _told(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == self.source]
         where = f" ({Path(self.source).name}:{lines[-1]})" if lines else ""

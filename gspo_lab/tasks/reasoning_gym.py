@@ -71,11 +71,11 @@ class ReasoningGym(Task):
 
     @functools.cached_property
     def _held_out(self) -> list[Problem]:
-        return list(self._generated("held-out", set()))
+        return list(self._generate("held-out", set()))
 
     @functools.cached_property
     def _train(self) -> list[Problem]:
-        problems = list(self._generated("train", {problem.prompt for problem in self._held_out}))
+        problems = list(self._generate("train", {problem.prompt for problem in self._held_out}))
         if not problems:
             raise LabError(
                 f"task '{self.name}': all its problems are held out; use fewer with held_out, or"
@@ -93,7 +93,7 @@ class ReasoningGym(Task):
         except Exception as error:  # its configurations check themselves by assertions
             raise LabError(f"task '{self.name}': {one_line_error(error)}") from error
 
-    def _generated(self, split: str, used: set[str]) -> Iterator[Problem]:
+    def _generate(self, split: str, used: set[str]) -> Iterator[Problem]:
         generator = self._generator(split)
         count = 0
         for index in range(TRIES * self.sizes[split]):
@@ -112,7 +112,7 @@ class ReasoningGym(Task):
     def grade(self, problem: Problem, answer: str) -> Grade:
         """The score of reasoning-gym for the prepared answer; correct is a score of 1."""
         try:
-            prepared = self._prepared(problem.reference, without_thinking(answer))
+            prepared = self._graded_part(problem.reference, without_thinking(answer))
         except NoAnswer as error:
             return Grade(0.0, False, None, str(error))
         if prepared is None:
@@ -126,7 +126,7 @@ class ReasoningGym(Task):
             return Grade(None, None, prepared[:120], error=one_line_error(error))
         return Grade(score, score >= 1, prepared[:120], f"reasoning-gym scores {score:g}")
 
-    def _prepared(self, reference: str, answer: str) -> str | None:
+    def _graded_part(self, reference: str, answer: str) -> str | None:
         """What the grader gets of an answer; None where it holds no number."""
         answer = answer.strip()
         kind = self.answer

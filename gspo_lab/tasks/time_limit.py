@@ -67,7 +67,7 @@ def _make_calls(calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]]) -> No
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    previous = signal.signal(signal.SIGALRM, _over)
+    previous = signal.signal(signal.SIGALRM, _raise_too_long)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
         yield
@@ -79,5 +79,5 @@ def _alarm(seconds: float) -> Iterator[None]:
             signal.signal(signal.SIGALRM, previous)
 
 
-def _over(_number: int, _frame: FrameType | None) -> None:
+def _raise_too_long(_number: int, _frame: FrameType | None) -> None:
     raise TooLong

@@ -143,7 +143,7 @@ def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
     ],
 )
 def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, inside: bool) -> None:
-    assert ReleaseWindow.named("2410-2412").holds(f"2024-{date}") is inside
+    assert ReleaseWindow.parse("2410-2412").holds(f"2024-{date}") is inside
 
 
 @pytest.mark.parametrize(

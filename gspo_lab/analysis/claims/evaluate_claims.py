@@ -80,7 +80,7 @@ def judge(source: Source, *, every: bool = False) -> list[Result]:
     Holm's rule over all that can be tested statistically. Claims that the data then do not allow
     count too, since the family was fixed before the run.
     """
-    results = [_declared(source, table) for table in source.declaration.claims]
+    results = [_declared_claim(source, table) for table in source.declaration.claims]
     tested = [
         result for result in results if result.claim.id not in UNTESTED and not result.claim.exact
     ]
@@ -90,22 +90,24 @@ def judge(source: Source, *, every: bool = False) -> list[Result]:
     if every:
         declared = {result.claim.id for result in results}
         undeclared = (claim for claim in LIBRARY.values() if claim.id not in declared)
-        results += [_adjust(_read(source, claim, {}, declared=False), None) for claim in undeclared]
+        results += [
+            _adjust(_evaluate(source, claim, {}, declared=False), None) for claim in undeclared
+        ]
     return results
 
 
-def _declared(source: Source, table: ClaimTable) -> Result:
+def _declared_claim(source: Source, table: ClaimTable) -> Result:
     if table.metric is not None:
-        return _read(source, from_table(table), table.arms or {}, declared=True)
+        return _evaluate(source, from_table(table), table.arms or {}, declared=True)
     if table.name in UNTESTED:
         why = UNTESTED[table.name]
         claim = Claim(table.name, "D", why, "", "", "", Estimates, ())
         reason = Reason("untested", f"no study here tests it: {why}")
         return Result(claim, "not testable here", (reason,), True, {})
-    return _read(source, LIBRARY[table.name], table.arms or {}, declared=True)
+    return _evaluate(source, LIBRARY[table.name], table.arms or {}, declared=True)
 
 
-def _read(source: Source, claim: Claim, named: Mapping[str, str], *, declared: bool) -> Result:
+def _evaluate(source: Source, claim: Claim, named: Mapping[str, str], *, declared: bool) -> Result:
     """The result before `_adjust` gives its word."""
     roles: dict[str, str] = {}
 
@@ -123,7 +125,7 @@ def _read(source: Source, claim: Claim, named: Mapping[str, str], *, declared: b
         meanings = [f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in missing]
         return not_testable(Reason("no-arm-plays", f"no arm plays {', '.join(meanings)}"))
     data = ClaimData(source, roles)
-    unmet = (*_unmatched(source, roles), *_unmet(claim.needs, data))
+    unmet = (*_mismatches(source, roles), *_unmet(claim.needs, data))
     if unmet:
         return not_testable(*unmet)
     lacking = _unmet(claim.for_support, data)
@@ -179,7 +181,7 @@ def _unmet(needs: Sequence[Need], data: ClaimData) -> tuple[Reason, ...]:
     return tuple(unmet)
 
 
-def _unmatched(source: Source, roles: Roles) -> list[Reason]:
+def _mismatches(source: Source, roles: Roles) -> list[Reason]:
     matched = study_certificate(source).on(source.declaration.deciding)
     reasons = []
     for baseline, arm in combinations(dict.fromkeys(roles.values()), 2):
@@ -214,7 +216,7 @@ def _reasons(
     if p is not None and adjusted is not None and p < reading.alpha <= adjusted:
         raised = f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}"
     if word == "contradicted":
-        reasons = _contradicted(result)
+        reasons = _reasons_contradicted(result)
     elif word == "supported":
         where = "in every run"
         if not result.claim.exact:
@@ -223,7 +225,7 @@ def _reasons(
     elif raised:
         reasons = [Reason("alone", f"the interval alone would be {side}")]
     else:
-        reasons = _unresolved(reading)
+        reasons = _reasons_unresolved(reading)
     if side is not None and raised:
         reasons.append(Reason("holm", raised))
     return (*reasons, *_reasons_beside(result), *reading.reasons)
@@ -252,7 +254,7 @@ def _reasons_beside(result: Result) -> list[Reason]:
     return reasons
 
 
-def _contradicted(result: Result) -> list[Reason]:
+def _reasons_contradicted(result: Result) -> list[Reason]:
     broken = [part for part in result.parts if part.exact and part.side == "contradicted"]
     if broken:
         bug = "this is a bug: " if result.claim.grade.startswith("A") else ""
@@ -266,7 +268,7 @@ def _contradicted(result: Result) -> list[Reason]:
     return [Reason("other-side", text)]
 
 
-def _unresolved(reading: Estimates) -> list[Reason]:
+def _reasons_unresolved(reading: Estimates) -> list[Reason]:
     unresolved = [part for part in reading.parts if not part.resolved]
     reasons = [Reason("no-interval-decides", "no interval decides")]
     if any(part.low is not None for part in unresolved) or not unresolved:

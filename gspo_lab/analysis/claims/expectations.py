@@ -94,12 +94,12 @@ def mean_over_seeds(
 
     `final_scores`: the interval includes the variance of finitely many answers.
     """
-    values = {seed: _compared(data, name, number, arms, seed, ratio) for seed in data.seeds}
+    values = {seed: _comparison(data, name, number, arms, seed, ratio) for seed in data.seeds}
     scores_of = arms if final_scores else ()
     return data.over_seeds(name, values, supported, contradicted, ratio=ratio, scores_of=scores_of)
 
 
-def _compared(
+def _comparison(
     data: ClaimData, name: str, number: Statistic, arms: Sequence[str], seed: int, ratio: bool
 ) -> float:
     values = [number(data, arm, seed) for arm in arms]

@@ -183,13 +183,15 @@ def same_asymptote(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     midpoints. Beside them are the asymptote and exponent of both arms. Every other arm has its
     asymptote and its midpoint's ratio to GRPO's, on the seeds whose curve can be fitted.
     """
-    fits = {arm: {seed: _fitted(data, arm, seed) for seed in data.seeds} for arm in (grpo, gspo)}
+    fits = {
+        arm: {seed: _scaling_fit(data, arm, seed) for seed in data.seeds} for arm in (grpo, gspo)
+    }
     for arm in data.source.declaration.arms:
         if arm not in fits:
             fits[arm] = {}
             for seed in data.seeds_of([grpo, gspo, arm]):
                 with suppress(Untestable):
-                    fits[arm][seed] = _fitted(data, arm, seed)
+                    fits[arm][seed] = _scaling_fit(data, arm, seed)
 
     def measured(name: str, values: Mapping[int, float], *, ratio: bool = False) -> Estimate:
         return data.over_seeds(name, values, None, ratio=ratio)
@@ -225,7 +227,7 @@ def same_asymptote(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     )
 
 
-def _fitted(data: ClaimData, arm: str, seed: int) -> ScalingFit:
+def _scaling_fit(data: ClaimData, arm: str, seed: int) -> ScalingFit:
     fit = fit_scaling(*_curve(data, arm, seed, "flops_total"))
     if fit is None:
         steps, _ = data.scores(arm, seed)

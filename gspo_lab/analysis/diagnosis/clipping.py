@@ -23,7 +23,7 @@ SAME = 1e-6
 def ratios(case: Case) -> Finding:
     """Ratios that are always 1, and why."""
     setup = case.setup
-    moved = case.log.named("log_ratio_std_tokens", DISTANCE)
+    moved = case.log.first_of("log_ratio_std_tokens", DISTANCE)
     advice = f"for later updates: {setup.keys('updates')}"
     for series in (case.clip, moved):
         if series is not None and series.values.any():
@@ -38,7 +38,7 @@ def ratios(case: Case) -> Finding:
     if moved is not None and not moved.hidden:
         return Finding("warn", f"every ratio is 1: {moved.name} is 0 in all rows", advice)
     if case.clip is None or case.clip.hidden:
-        return case.lacking("distance", CLIP, DISTANCE)
+        return case.not_recorded_or_rounded("distance", CLIP, DISTANCE)
     value = f"{case.clip.name} is 0 in all rows: every ratio is 1, or the range is wide"
     return Finding("note", value, advice)
 
@@ -49,10 +49,10 @@ def clip_fraction(case: Case) -> Finding:
     setup = case.setup
     clip = case.clip
     if clip is None:
-        return case.lacking("clip", CLIP, "clip_fraction_tokens")
+        return case.not_recorded_or_rounded("clip", CLIP, "clip_fraction_tokens")
     value = f"{clip.mean_text} ({clip.name})"
-    initial = case.log.named(f"{FIRST}clip_fraction_tokens")
-    later = case.log.named(f"{LATER}clip_fraction_tokens")
+    initial = case.log.first_of(f"{FIRST}clip_fraction_tokens")
+    later = case.log.first_of(f"{LATER}clip_fraction_tokens")
     if initial is not None and later is not None:
         value += f", mini-batch 0: {share(initial.low)}, later ones: {share(later.low)}"
     if not setup.clips:
@@ -66,7 +66,7 @@ def clip_fraction(case: Case) -> Finding:
         if entry["level"] == setup.level and setup.widest >= entry["from"]
     ]
     reference = fitting[-1]
-    finding = case.judged(value, clip.low, (reference["most"], 1.0), "rate", "range", "lag")
+    finding = case.share_finding(value, clip.low, (reference["most"], 1.0), "rate", "range", "lag")
     return replace(finding, usual=reference["usual"], source=reference["source"])
 
 
@@ -76,20 +76,20 @@ def old_log_probs(case: Case) -> Finding:
     setup = case.setup
     advice = setup.keys("old")
     if setup.old == SAMPLER:
-        initial = case.log.named(f"{FIRST}clip_fraction_tokens")
+        initial = case.log.first_of(f"{FIRST}clip_fraction_tokens")
         clipped = "" if initial is None else f"; {share(initial.low)} is clipped before any update"
         narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
         clips = initial is None or initial.low > LEAST
         level: Level = "warn" if narrow and clips else "note"
         return Finding(level, f"the sampler's{clipped}", setup.keys("old", "range"))
-    spread = case.log.named(f"{FIRST}log_ratio_std_tokens")
+    spread = case.log.first_of(f"{FIRST}log_ratio_std_tokens")
     if spread is not None and spread.high > SAME:
         value = f"ratios of mini-batch 0 spread by {share(spread.high)} nats, not 0"
         return Finding("warn", value, advice)
     if setup.updates == 1 and case.clip is not None and case.clip.low > 0:
         value = f"not the policy's own: {case.clip.name} is not 0 with one update per rollout batch"
         return Finding("note", value, advice)
-    return case.missing("settings") if setup.old is None else Finding("ok", "the trainer's")
+    return case.not_recorded("settings") if setup.old is None else Finding("ok", "the trainer's")
 
 
 @signal("aggregation")
@@ -97,7 +97,7 @@ def aggregation(case: Case) -> Finding:
     """A sequence ratio with an aggregation of tokens."""
     setup = case.setup
     if setup.aggregation is None or (setup.level is None and setup.clips):
-        return case.missing("settings")
+        return case.not_recorded("settings")
     value = f"{setup.aggregation}, {setup.level or 'unknown'} ratio"
     if setup.clips and setup.level == SEQUENCE and setup.aggregation != PUBLISHED:
         value += ": responses weigh by their length, as in no equation of GSPO"
@@ -112,7 +112,7 @@ def clip_range(case: Case) -> Finding:
     if not setup.clips:
         return Finding("ok", f"that of {setup.loss}", usual="its paper's")
     if setup.level is None or setup.widest is None:
-        return case.missing("settings")
+        return case.not_recorded("settings")
     low = setup.clip_range[0] or setup.widest
     high = setup.clip_range[1] or setup.widest
     value = f"{setup.range_text}, {setup.level} ratio"

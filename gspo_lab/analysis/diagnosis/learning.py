@@ -22,9 +22,9 @@ SCORE = "score/"
 @signal("entropy")
 def entropy(case: Case) -> Finding:
     """The entropy and its fall."""
-    series = case.log.named("entropy")
+    series = case.log.first_of("entropy")
     if series is None:
-        return case.lacking("entropy", "entropy")
+        return case.not_recorded_or_rounded("entropy", "entropy")
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"
     if series.values.min() < 0 or not series.values.any():
         return Finding("unknown", f"{value}: not the entropy of a policy that samples")
@@ -45,13 +45,13 @@ def entropy(case: Case) -> Finding:
 def gradient(case: Case) -> Finding:
     """Gradients that are not finite, absent or in spikes."""
     advice = case.setup.keys("gradient", "rate")
-    dead = case.log.named("nonfinite")
+    dead = case.log.first_of("nonfinite")
     if dead is not None and dead.values.any():
         step = dead.steps[np.argmax(dead.values > 0)]
         return Finding("error", f"loss or gradient not finite, first at step {step:g}", advice)
-    norm = case.log.named("grad_norm")
+    norm = case.log.first_of("grad_norm")
     if norm is None:
-        return case.lacking("gradient", "grad_norm")
+        return case.not_recorded_or_rounded("gradient", "grad_norm")
     middle = float(np.median(norm.values))
     value = f"median {middle:.2g}, largest {norm.values.max():.2g} ({norm.name})"
     if middle == 0:
@@ -65,9 +65,9 @@ def gradient(case: Case) -> Finding:
 @signal("reward")
 def reward(case: Case) -> Finding:
     """A reward that falls after its best."""
-    series = case.log.named("reward_mean", "training reward")
+    series = case.log.first_of("reward_mean", "training reward")
     if series is None:
-        return case.missing("reward")
+        return case.not_recorded("reward")
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"
     outcome = stability(series.steps, series.values, len(series))
     if not outcome.judged:
@@ -86,7 +86,7 @@ def score(case: Case) -> Finding:
     """The benchmark's score that stands on the fewest answers."""
     scores = [_of_bench(case, name) for name in case.log.rows if name.startswith(SCORE)]
     if not scores:
-        return case.missing("score")
+        return case.not_recorded("score")
     value, count = min(scores, key=lambda entry: entry[1] or np.inf)
     if count is None:
         return Finding("unknown", f"{value}; number of answers not recorded")
@@ -100,7 +100,7 @@ def _of_bench(case: Case, name: str) -> tuple[str, int | None]:
     bench = name.removeprefix(SCORE)
     scores = list(case.log.rows[name].values())
     value = f"{bench} {scores[-1]:.3g}"
-    recorded = case.log.named(f"answers/{bench}")
+    recorded = case.log.first_of(f"answers/{bench}")
     count = consistent_count(scores) if recorded is None else int(recorded.values[-1])
     if count is None or not 0 <= scores[-1] <= 1:
         return value, None

@@ -114,7 +114,7 @@ class TrainingLog:
     rounded: dict[str, tuple[float, int]] = field(default_factory=dict)
     rows: Rows = field(default_factory=dict)
 
-    def named(self, *names: str) -> Series | None:
+    def first_of(self, *names: str) -> Series | None:
         """The first of these columns, own names or quantities that has a number; none of
         prompts.
         """

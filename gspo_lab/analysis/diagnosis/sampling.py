@@ -27,43 +27,43 @@ ADVANTAGES = ("critic/advantages", "ppo_actor/advantages")
 @signal("no-signal")
 def no_signal(case: Case) -> Finding:
     """Groups whose responses all earn the same, which train nothing."""
-    groups = case.log.named("zero_variance_groups")
+    groups = case.log.first_of("zero_variance_groups")
     if groups is not None:
-        reward = case.log.named("reward_mean")
+        reward = case.log.first_of("reward_mean")
         value = f"{share(groups.end)} of the groups ({groups.name})"
         value += "" if reward is None else f", mean reward {reward.end:.3g}"
-        return case.judged(value, groups.end, EQUAL_GROUPS, "groups")
+        return case.share_finding(value, groups.end, EQUAL_GROUPS, "groups")
     for name in ADVANTAGES:
-        largest = case.log.named(f"{name}/max")
-        smallest = case.log.named(f"{name}/min")
+        largest = case.log.first_of(f"{name}/max")
+        smallest = case.log.first_of(f"{name}/min")
         if largest is not None and smallest is not None:
             empty = float(np.mean(largest.values == smallest.values))
             value = f"no advantage at all in {share(empty)} of the steps ({name})"
-            finding = case.judged(value, empty, EQUAL_GROUPS, "groups")
+            finding = case.share_finding(value, empty, EQUAL_GROUPS, "groups")
             # Steps with an advantage may still have many groups without.
             return replace(finding, level="unknown") if finding.level == "ok" else finding
-    return case.lacking("groups", "zero_variance_groups")
+    return case.not_recorded_or_rounded("groups", "zero_variance_groups")
 
 
 @signal("truncated")
 def truncated(case: Case) -> Finding:
     """Responses that the token limit cuts."""
-    cut = case.log.named("truncated_responses", "truncation")
+    cut = case.log.first_of("truncated_responses", "truncation")
     if cut is None:
-        return case.lacking("truncation", "truncated_responses", "truncation")
+        return case.not_recorded_or_rounded("truncation", "truncated_responses", "truncation")
     size = cut.low if cut.hidden else cut.end
     value = f"{share(size)} of the responses ({cut.name})"
     metric = case.log.metrics.get(cut.name)
     if metric and not metric.column:
         value += f": {metric.meaning}"
-    return case.judged(value, size, CUT, "limit")
+    return case.share_finding(value, size, CUT, "limit")
 
 
 @signal("staleness")
 def staleness(case: Case) -> Finding:
     """Rollouts of an older policy, and what corrects them."""
     setup = case.setup
-    age = case.log.named("version_lag_mean", "age of rollouts")
+    age = case.log.first_of("version_lag_mean", "age of rollouts")
     if age is None:
         if setup.staleness == 0:
             return Finding("ok", "0 by the settings")
@@ -85,18 +85,18 @@ def mismatch(case: Case) -> Finding:
     """The difference of sampler and trainer on the same tokens."""
     setup = case.setup
     name = next((name for name in MISMATCHES if name in case.log.rows), None)
-    series = case.log.named(name or MISMATCH)
+    series = case.log.first_of(name or MISMATCH)
     if series is None:
-        return case.lacking("mismatch", MISMATCH)
+        return case.not_recorded_or_rounded("mismatch", MISMATCH)
     size = float(np.abs(series.values).mean())
     value = f"{share(size)} ({series.name})"
     if name is None:
         return Finding("ok", value, usual="not known for this measure")
-    spread = case.log.named("mismatch_std_responses")
+    spread = case.log.first_of("mismatch_std_responses")
     if spread is not None:
         value += f"; a response's mean spreads by {share(spread.low)}"
     least, most = MISMATCHES[name]
-    age = case.log.named("version_lag_mean")
+    age = case.log.first_of("version_lag_mean")
     is_older = age is not None and age.high > 0
     value += ", the older policy's difference included" if is_older else ""
     handled = is_older or setup.corrected or setup.old == SAMPLER
@@ -110,7 +110,7 @@ def mismatch(case: Case) -> Finding:
 def routing_replay(case: Case) -> Finding:
     """Routing replay that does nothing, or that a token ratio lacks."""
     setup = case.setup
-    changed = case.log.named(f"{LAST}expert_change", "expert_change")
+    changed = case.log.first_of(f"{LAST}expert_change", "expert_change")
     replays = setup.replay not in NO_REPLAY
     advice = setup.keys("replay")
     if setup.dense:
@@ -120,7 +120,7 @@ def routing_replay(case: Case) -> Finding:
         value = f"{setup.replay} with one update per rollout batch: no expert has changed yet"
         return Finding("warn", value, advice)
     if changed is None or setup.replay is None:
-        return case.missing("experts")
+        return case.not_recorded("experts")
     value = f"{setup.replay}; {100 * changed.low:.2g} % of the choices change"
     if replays and changed.low < STILL:
         return Finding("note", f"{value}, so replay does little", advice)

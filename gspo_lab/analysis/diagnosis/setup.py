@@ -122,9 +122,9 @@ def setup_of(log: TrainingLog) -> Setup:
         dense=True if get("model") == DENSE else None,
         configured=len(log.config) > len(MODEL_NAMES),
     )
-    if log.named("expert_change", "router_entropy", "route_gap"):
+    if log.first_of("expert_change", "router_entropy", "route_gap"):
         setup = replace(setup, dense=False)
-    logged_range = log.named("ppo_actor/eps_clip")
+    logged_range = log.first_of("ppo_actor/eps_clip")
     if setup.widest is None and logged_range is not None:
         bound = float(f"{logged_range.end:.6g}")
         setup = replace(setup, clip_range=(bound, bound))

@@ -45,19 +45,21 @@ class Case:
     @cached_property
     def clip(self) -> Series | None:
         """The clip fraction, as a column or under the program's own name."""
-        return self.log.named("clip_fraction_tokens", "clip_fraction_responses", "clip fraction")
+        return self.log.first_of("clip_fraction_tokens", "clip_fraction_responses", "clip fraction")
 
     @cached_property
     def length(self) -> float | None:
         """The mean response length over the last fifth of the rows, in tokens."""
-        length = self.log.named("response_tokens_mean")
+        length = self.log.first_of("response_tokens_mean")
         if length is not None:
             return length.end
-        sequence = self.log.named("ppo_actor/seq_len/avg")
-        prompt = self.log.named("ppo_actor/prompt_len/avg")
+        sequence = self.log.first_of("ppo_actor/seq_len/avg")
+        prompt = self.log.first_of("ppo_actor/prompt_len/avg")
         return sequence.end - prompt.end if sequence and prompt else None
 
-    def judged(self, value: str, size: float, bounds: tuple[float, float], *keys: str) -> Finding:
+    def share_finding(
+        self, value: str, size: float, bounds: tuple[float, float], *keys: str
+    ) -> Finding:
         """The finding by a share: a warning above the first bound, an error above the second."""
         warned, fatal = bounds
         if size > 1:
@@ -66,15 +68,15 @@ class Case:
             return Finding("ok", value)
         return Finding("warn" if size <= fatal else "error", value, self.setup.keys(*keys))
 
-    def missing(self, quantity: str) -> Finding:
+    def not_recorded(self, quantity: str) -> Finding:
         """The finding that the log lacks a quantity."""
         return Finding("unknown", "not recorded", self.setup.recorded_by(quantity))
 
-    def lacking(self, quantity: str, *names: str) -> Finding:
+    def not_recorded_or_rounded(self, quantity: str, *names: str) -> Finding:
         """The finding that a number is missing, or was only printed as a rounded zero."""
         rounded = self.log.rounded_name(*names)
         if rounded is None:
-            return self.missing(quantity)
+            return self.not_recorded(quantity)
         below, _ = self.log.rounded[rounded]
         value = f"{rounded} is printed as a rounded zero: below {below:g}, but not known"
         return Finding("unknown", value, "diagnose a file with all digits")

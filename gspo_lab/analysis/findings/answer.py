@@ -132,7 +132,7 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     runs = count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
     count = f"{counted(len(states), 'run')}."
-    if declared.parent is not None and not declared.judged and decided.reason is not None:
+    if declared.parent is not None and not declared.has_verdict and decided.reason is not None:
         show = ("show", declared.parent.study)
         return StudyAnswer("trials", "grey", show, (count,), why=decided.reason.sentence)
     planned = len(declared.arms) * len(decided.seeds)
@@ -180,10 +180,10 @@ def _withheld(source: Source) -> StudyAnswer | None:
         runs = f"{', '.join(lacking[:NAMED_RUNS])}{more}."
         return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
     measured = (Statement("differences", verdicts),)
-    barred = [verdict for verdict in verdicts if verdict.barred]
-    if barred:
+    withheld = [verdict for verdict in verdicts if verdict.withheld]
+    if withheld:
         command = ("records", "regrade") if decided.matched.ok else ("certify",)
-        why = f"Not answered: {barred[0].because}."
+        why = f"Not answered: {withheld[0].because}."
         return StudyAnswer("no verdict", "red", (*command, source.study), measured, why=why)
     seeds = len(decided.seeds)
     if seeds < LEAST_SEEDS:

@@ -189,13 +189,13 @@ def decision(source: Source) -> Decision:
         )
     ended = outcomes(source, bench)
     _, judged = first_resolving(
-        declared.looks, lambda look: _judged(source, ended, start, seeds[:look]), Decision.ends
+        declared.looks, lambda look: _look(source, ended, start, seeds[:look]), Decision.ends
     )
     return replace(
         judged,
         described=(
             *unpaired,
-            *_described(declared, ended, judged.seeds),
+            *_extra_comparisons(declared, ended, judged.seeds),
             *warm_up_only(source),
         ),
     )
@@ -220,7 +220,7 @@ def _paired_seeds(source: Source) -> tuple[tuple[int, ...], list[Reason]]:
 
 def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
     """Why no score of the study can decide."""
-    if declared.parent is not None and not declared.judged:
+    if declared.parent is not None and not declared.has_verdict:
         arms = f"the arms of {declared.parent.study}"
         text = f"no verdict: these are the trials on which {arms} chose"
         return Reason("trials", text)
@@ -273,7 +273,7 @@ def with_baseline(of: S, baseline: str) -> S:
     changed = copy(of)
     changed.base = of
     # Keep the answers that do not depend on the baseline.
-    changed.known = {key: answer for key, answer in of.known.items() if key[1] not in DEPENDENT}
+    changed.results = {key: answer for key, answer in of.results.items() if key[1] not in DEPENDENT}
     # Keep the deciding seeds: with another baseline a later look could decide, whose runs may not
     # exist.
     changed.__dict__["declaration"] = replace(
@@ -334,7 +334,7 @@ def _pairs(
     return pairs, tuple(missing)
 
 
-def _judged(
+def _look(
     source: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]
 ) -> Decision:
     """One look: these seeds by the declared rule, with and without ungraded answers."""
@@ -379,7 +379,9 @@ def _judge_twice(
     )
     lacking = {}
     for arm, verdict in verdicts.items():
-        ungraded = _ungraded(source, (str(verdict.baseline), verdict.subject), ended, second[arm])
+        ungraded = _ungraded_answers(
+            source, (str(verdict.baseline), verdict.subject), ended, second[arm]
+        )
         if not any(ungraded.errors):
             continue
         lacking[arm] = ungraded
@@ -389,7 +391,7 @@ def _judge_twice(
     return verdicts, lacking
 
 
-def _ungraded(
+def _ungraded_answers(
     source: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison
 ) -> Ungraded:
     """Over the deciding evaluations of the seeds that both arms finished."""
@@ -499,7 +501,9 @@ def _contrast(
         return None
     negative, positive = sides(weights)
     signed = signed_sides(negative, positive)
-    barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
+    withheld = [
+        verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].withheld
+    ]
     running = any(run.state == State.RUNNING for run in ended)
     unproven = study_certificate(source).on(seeds).unproven
     labels = side_names(source.declaration.verdict)
@@ -513,8 +517,8 @@ def _contrast(
         by_arm = {arm: [finals[arm, seed] or 0.0 for seed in complete] for arm in weights}
         first = _weighted_sums(negative, by_arm)
         second = _weighted_sums(positive, by_arm)
-        if barred:
-            why = barred[0]
+        if withheld:
+            why = withheld[0]
         elif len(complete) < len(seeds):
             why = (_incomplete(running, complete, seeds),)
         else:
@@ -564,7 +568,7 @@ def _different_last_steps(
         yield f"final scores are of {steps} (seed {seed})"
 
 
-def _described(
+def _extra_comparisons(
     declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]
 ) -> Iterator[Reason]:
     extra_seeds = [seed for seed in declared.seeds if seed not in seeds]

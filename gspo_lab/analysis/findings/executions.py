@@ -227,7 +227,7 @@ def _first_rollouts(source: Source) -> dict[str, int]:
     return {str(digest): seed for digest, seed in rows}
 
 
-def _included(source: Source, study: Source) -> Execution:
+def _checked_execution(source: Source, study: Source) -> Execution:
     """An execution from elsewhere: its database must hold what its journals hold.
 
     Its name says that it is not verified where these do not lie beside it, or are not sealed.
@@ -320,7 +320,9 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
             for home in homes
             if home.name in _same_execution(declarations, source.declaration, path)
         ]
-        return [_read_at(home, f"{home.name} ({path})", source, _included) for home in opened]
+        return [
+            _read_at(home, f"{home.name} ({path})", source, _checked_execution) for home in opened
+        ]
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
         raise LabError(f"{path}: holds neither studies nor {DATABASE}")
@@ -330,7 +332,9 @@ def executions_at(path: Path, source: Source) -> list[Execution]:
             for name in evidence.studies()
         }
         names = _same_execution(declarations, source.declaration, path)
-        return [_included(Source(evidence, name, f"{name} ({path})"), source) for name in names]
+        return [
+            _checked_execution(Source(evidence, name, f"{name} ({path})"), source) for name in names
+        ]
 
 
 def _read_at(

@@ -24,7 +24,7 @@ def trials(source: Source) -> Trials | None:
     this database.
     """
     tune = source.declaration.tune
-    name = tune and tune.trials if source.declaration.judged else source.study
+    name = tune and tune.trials if source.declaration.has_verdict else source.study
     if tune is None or name is None or name not in source.evidence.studies():
         return None
     return read_trials(source.evidence, name, tune)

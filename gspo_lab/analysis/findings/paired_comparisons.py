@@ -150,7 +150,7 @@ def ranked(source: Source) -> Ranking | None:
     decided = decision(source)
     declared = source.declaration
     verdicts = decided.verdicts.values()
-    if len(verdicts) < 2 or any(verdict.barred for verdict in verdicts) or not decided.matched.ok:
+    if len(verdicts) < 2 or any(verdict.withheld for verdict in verdicts) or not decided.matched.ok:
         return None
     final = {(run.arm, run.seed): run.final for run in decided.ended if run.final is not None}
     scores = {arm: [final[arm, seed] for seed in decided.seeds] for arm in declared.arms}

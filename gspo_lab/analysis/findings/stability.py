@@ -89,7 +89,7 @@ def stability_verdicts(source: Source) -> dict[str, StabilityVerdict]:
         seeds = [seed for seed in decided.seeds if all(seed in runs for runs in ends)]
         sides = [_runs([runs[seed] for seed in seeds]) for runs in ends]
         variance = answers_variance(source, {baseline: -1, arm: 1}, seeds)
-        because = verdict.reasons if verdict.barred else ()
+        because = verdict.reasons if verdict.withheld else ()
         pairs.append(RunPairs(sides[0], sides[1], (baseline, arm), variance, because))
     judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))
     return {

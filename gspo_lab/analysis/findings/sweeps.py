@@ -104,7 +104,7 @@ def lengths(source: Source) -> Lengths | None:
     for (arm, seed), run in deciding_runs(source).items():
         family = declared.arms[arm].of
         limit = declared.arms[arm].dose
-        measurement = _measured(source, arm, seed, run, gains[arm, seed])
+        measurement = _measurement(source, arm, seed, run, gains[arm, seed])
         if family is not None and limit is not None and measurement is not None:
             runs[family].setdefault(limit, {})[seed] = measurement
     runs = {family: dict(sorted(by_limit.items())) for family, by_limit in runs.items()}
@@ -121,7 +121,7 @@ def lengths(source: Source) -> Lengths | None:
     return Lengths(runs, laws, (declared.arms[grpo].of or grpo, declared.arms[gspo].of or gspo))
 
 
-def _measured(
+def _measurement(
     source: Source, arm: str, seed: int, run: str, gain: OptionalFloat
 ) -> LengthMeasurement | None:
     moved = movement(source, run)

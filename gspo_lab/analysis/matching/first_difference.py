@@ -293,8 +293,8 @@ def _first_update(
             minibatch = row["minibatch"]
             name = odd[0]
             values = (
-                _cut(format_value(row[f"{name}_one"])),
-                _cut(format_value(row[f"{name}_other"])),
+                _beginning(format_value(row[f"{name}_one"])),
+                _beginning(format_value(row[f"{name}_other"])),
             )
             such = ", such as" if len(odd) > 6 else ":"
             remark = (
@@ -341,7 +341,7 @@ def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
     return excerpt(text_a), excerpt(text_b)
 
 
-def _cut(text: str) -> str:
+def _beginning(text: str) -> str:
     return text if len(text) <= 2 * AROUND else f"{text[: 2 * AROUND]}…"
 
 

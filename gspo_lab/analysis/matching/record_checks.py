@@ -96,7 +96,7 @@ def _run_faults(
     if settings is not None and settings.engine.name == NATIVE and trace.finished:
         out["plan"] = tuple(_plan(evidence, trace, settings, most))
     if trace.finished:
-        out["sealed answers"] = tuple(_sealed(evidence, trace))
+        out["sealed answers"] = tuple(_seal_faults(evidence, trace))
     return out
 
 
@@ -220,7 +220,7 @@ def _plan(
         yield name, f"it was asked {name}, which is not declared"
 
 
-def _sealed(evidence: Evidence, trace: Trace) -> Iterator[Fault]:
+def _seal_faults(evidence: Evidence, trace: Trace) -> Iterator[Fault]:
     if trace.seal is None:
         yield "seal", "its last word holds no digests of its answers"
         return

@@ -170,7 +170,7 @@ def tuning_check(evidence: Evidence, declared: Declaration) -> Check | None:
     lock. `gspo-lab certify` reads those journals again.
     """
     tune = declared.tune
-    if tune is None or not declared.judged:
+    if tune is None or not declared.has_verdict:
         return None
     if tune.trials is None:
         return Check(TUNING, Match.UNKNOWN, "the arms have not chosen yet")

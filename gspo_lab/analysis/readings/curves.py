@@ -214,7 +214,7 @@ def movement(source: Source, run: str) -> Movement | None:
     """One run's; None where it recorded no response's own numbers on mini-batches >= 1."""
     columns = "minibatch, response_detail, stale_k3"
     rows = rows_of(source, run, columns, Window(), "response_detail IS NOT NULL")
-    updates = list(_moved(rows))
+    updates = list(_log_ratio_rows(rows))
     if not any(index_B.any() for index_B, *_ in updates):
         return None
     index_N, length_N, total_N, square_N, expected_N = map(
@@ -234,7 +234,7 @@ def movement(source: Source, run: str) -> Movement | None:
     )
 
 
-def _moved(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Floats, ...]]:
+def _log_ratio_rows(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Floats, ...]]:
     """Mini-batch index, length, sum of l_t and of its square, and expected log s of the responses
     of each update that has finite ones."""
     for minibatch, detail, stale_k3 in rows:

@@ -203,17 +203,17 @@ class Summary:
 
 def average(values: Iterable[OptionalFloat]) -> OptionalFloat:
     """The mean of the known values, each once; None where there are none."""
-    present = _measured(values)
+    present = _numbers(values)
     return sum(present) / len(present) if present else None
 
 
 def middle(values: Iterable[OptionalFloat]) -> OptionalFloat:
     """The median of the known values; None where there are none."""
-    present = _measured(values)
+    present = _numbers(values)
     return median(present) if present else None
 
 
-def _measured(values: Iterable[OptionalFloat]) -> list[float]:
+def _numbers(values: Iterable[OptionalFloat]) -> list[float]:
     return [float(value) for value in values if value is not None and value == value]
 
 
@@ -384,7 +384,7 @@ def _pools(
     """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps
     all) or "whole".
     """
-    grouped = _grouped(
+    grouped = _read_groups(
         source,
         reading.table,
         by,
@@ -404,7 +404,7 @@ def _pools(
 
 
 @once
-def _grouped(
+def _read_groups(
     source: Source,
     table: str,
     by: str,

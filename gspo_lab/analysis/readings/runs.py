@@ -35,7 +35,7 @@ class Source:
     elsewhere: Sequence[Path] = ()
     base: "Source | None" = None
     """The study as it was declared, of one that is read with another baseline."""
-    known: dict[tuple[Hashable, ...], Any] = field(default_factory=dict, repr=False)
+    results: dict[tuple[Hashable, ...], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.label = self.label or self.study
@@ -60,9 +60,9 @@ def once(read: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]
 
     def read_once(source: S, /, *args: P.args, **options: P.kwargs) -> T:
         key = (read.__module__, read.__qualname__, args, *sorted(options.items()))
-        if key not in source.known:
-            source.known[key] = read(source, *args, **options)
-        answer: T = source.known[key]
+        if key not in source.results:
+            source.results[key] = read(source, *args, **options)
+        answer: T = source.results[key]
         return answer
 
     update_wrapper(read_once, read)

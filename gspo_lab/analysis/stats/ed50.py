@@ -101,7 +101,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
         )
 
     slope: OptionalFloat = None
-    if _mixed(y_N):
+    if _has_both_outcomes(y_N):
         slope = float(fit.coefficients[1])
         best = math.atan2(-float(fit.coefficients[0]), slope)
         low, high = _profile_limits(loss, best, level)
@@ -150,7 +150,7 @@ def dose_ratio(
 
     best = math.atan2(-float(fit.coefficients[1]), slope)
     low, high = _profile_limits(loss, best, level)
-    bounded = _mixed(y_a) and _mixed(y_b) and (low, high) != (None, None)
+    bounded = _has_both_outcomes(y_a) and _has_both_outcomes(y_b) and (low, high) != (None, None)
     shift = math.tan(best) if bounded else None
     if y_a.all() or not y_b.any():
         high = None
@@ -176,7 +176,7 @@ def dose_ratio(
     if low_ratio is not None and high_ratio is not None:
         return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p, alpha=1 - level)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
-    at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
+    at_fault = [arm for arm in arms if not _has_both_outcomes(arm[2])] or arms
     lacks = [(name, *_reason_and_doses(x, y, None, None)) for name, x, y in at_fault]
     reason = "; ".join(f"{name} arm: {why}" for name, why, _ in lacks)
     belows = [needed.below for _, _, needed in lacks if needed and needed.below is not None]
@@ -300,7 +300,7 @@ def _counted_limit(x_N: Floats, all_collapsed: bool, level: float) -> OptionalFl
     return float(ordered[beyond - 1] if all_collapsed else ordered[-beyond])
 
 
-def _mixed(y_N: Floats) -> bool:
+def _has_both_outcomes(y_N: Floats) -> bool:
     return bool(y_N.any() and not y_N.all())
 
 

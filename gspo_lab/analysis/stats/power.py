@@ -51,7 +51,7 @@ def detection_chance(
     Of the paired t it is P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a
     normal mean beyond t s, averaged over s; scipy's own nctdtr gives NaN in the far tail.
     """
-    return _detected(effect * math.sqrt(n), _reach(n, alpha, rule))
+    return _power(effect * math.sqrt(n), _reach(n, alpha, rule))
 
 
 def _reach(n: int, alpha: float, rule: VarianceRule) -> Floats:
@@ -60,7 +60,7 @@ def _reach(n: int, alpha: float, rule: VarianceRule) -> Floats:
     return critical * _sd_quantiles(rule.sampled_degrees(n), _SHARES)
 
 
-def _detected(shift: float, reach: Floats) -> float:
+def _power(shift: float, reach: Floats) -> float:
     return float((_WEIGHTS * (special.ndtr(shift - reach) + special.ndtr(-shift - reach))).sum())
 
 
@@ -75,7 +75,7 @@ def detectable_factor(
     """
     reach = _reach(n, alpha, rule)
     _check(n, alpha, power)
-    return _root(lambda shift: power - _detected(shift, reach), tolerance=1e-10) / math.sqrt(n)
+    return _root(lambda shift: power - _power(shift, reach), tolerance=1e-10) / math.sqrt(n)
 
 
 @lru_cache(maxsize=4096)

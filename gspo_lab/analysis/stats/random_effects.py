@@ -187,7 +187,7 @@ def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome 
     lies wholly inside that range, contradicted where it lies wholly outside, and otherwise not
     confirmed.
     """
-    claimed = _claimed(verdict)
+    claimed = _claimed_differences(verdict)
     interval = later.interval
     if claimed is None or interval is None or later.word == "no verdict":
         return None
@@ -199,7 +199,7 @@ def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome 
     return "confirmed" if confirmed else "not confirmed"
 
 
-def _claimed(verdict: Verdict) -> tuple[float, float] | None:
+def _claimed_differences(verdict: Verdict) -> tuple[float, float] | None:
     """The differences that a verdict allows."""
     if not verdict.resolved or verdict.margin is None:
         return None

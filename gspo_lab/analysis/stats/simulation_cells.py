@@ -97,7 +97,7 @@ def _favours(verdicts: Iterable[Verdict]) -> Conclusion:
     return Conclusion(bool(directions - {0}), -1 in directions, 1 in directions)
 
 
-def _decided(summary: Callable[[Floats], Floats] = lambda arm_S: arm_S) -> Judge:
+def _interval_of_draws(summary: Callable[[Floats], Floats] = lambda arm_S: arm_S) -> Judge:
     """The interval of one number per seed, as `summary` makes it of what was drawn of an arm."""
 
     def judge(a: Floats, b: Floats, alpha: float, rng: Generator) -> Conclusion:
@@ -211,7 +211,7 @@ def _stability(*alarms: str) -> Judge:
     return judge
 
 
-def _shifted(a_SJ: Floats, b_MSJ: Floats, alpha: float, rng: Generator) -> Conclusion:
+def _tells_apart(a_SJ: Floats, b_MSJ: Floats, alpha: float, rng: Generator) -> Conclusion:
     """Whether seeds tell any arm of a sweep apart.
 
     A ratio of doses asks for this and for its likelihood besides.
@@ -279,15 +279,17 @@ EFFECT = 1.8
 """The size of the contrast in the shipped main study, in standard deviations of a pair's contrast
 (which is 1 here)."""
 METHODS = {
-    "exact": Method("paired t over seeds", _decided(), "inside the band"),
-    "paired": Method("paired t over seeds", _decided()),
+    "exact": Method("paired t over seeds", _interval_of_draws(), "inside the band"),
+    "paired": Method("paired t over seeds", _interval_of_draws()),
     "words": Method("words, true difference = margin", _words),
     "bootstrap": Method("bootstrap over seeds", _resampled_seeds, "must fail"),
     "two-way": Method("two-way, seeds and items", _by_seed_and_item),
-    "item-means": Method("paired t over seeds", _decided(lambda arm_SI: arm_SI.mean(axis=1))),
+    "item-means": Method(
+        "paired t over seeds", _interval_of_draws(lambda arm_SI: arm_SI.mean(axis=1))
+    ),
     "items-only": Method("items only, seeds pooled", _items_only, "must fail"),
-    "area": Method("area under the curve, paired t", _decided(_areas)),
-    "tail": Method("last fifth, paired t", _decided(_tails)),
+    "area": Method("area under the curve, paired t", _interval_of_draws(_areas)),
+    "tail": Method("last fifth, paired t", _interval_of_draws(_tails)),
     "one-seed": Method("last 100 steps of one seed, Welch", _steps_of_one_seed, "must fail"),
     "holm": Method("any arm better or worse, Holm", _better()),
     "in-order": Method("any arm better or worse, in order", _better(in_order=True)),
@@ -304,7 +306,7 @@ METHODS = {
     "stable": Method("more or less stable", _stability("more stable", "less stable")),
     "stabler": Method("more stable", _stability("more stable")),
     "stable-power": Method("more stable, of any arm", _stability("more stable"), "power"),
-    "swept": Method("any ratio of values, Holm, by seeds", _shifted),
+    "swept": Method("any ratio of values, Holm, by seeds", _tells_apart),
     "at-margin": Method("equivalent, truth: the margin", _equivalent(1.0), "at most half"),
     "at-zero": Method("equivalent, truth: no difference", _equivalent(0.0), "power"),
     "unseen": Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "power"),

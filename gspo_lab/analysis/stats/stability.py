@@ -118,7 +118,9 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
         for pair in arms
     ]
     judged = decide_all(scored, replace(rule, margin=rule.margin / unit))
-    finals = [_paired(pair, pair.baseline.final, pair.treatment.final, rule.alpha) for pair in arms]
+    finals = [
+        _paired_test(pair, pair.baseline.final, pair.treatment.final, rule.alpha) for pair in arms
+    ]
     p_values = [
         _larger(drop, final, rule.margin) for drop, final in zip(judged, finals, strict=True)
     ]
@@ -133,7 +135,9 @@ def _relative(runs: ArmRuns, margin: float) -> Floats:
     return runs.drops / runs.stakes(margin)
 
 
-def _paired(pair: RunPairs, baseline: ArrayLike, treatment: ArrayLike, alpha: float) -> PairedT:
+def _paired_test(
+    pair: RunPairs, baseline: ArrayLike, treatment: ArrayLike, alpha: float
+) -> PairedT:
     return paired_scores(
         baseline, treatment, alpha, pair.labels, items_variance=pair.items_variance
     )
@@ -151,7 +155,7 @@ def _verdict(
     pair: RunPairs, drop: Comparison, final: PairedT, passed: bool, rule: Rule
 ) -> StabilityVerdict:
     word, reasons = _word(pair, drop, passed)
-    points = _paired(pair, -pair.baseline.drops, -pair.treatment.drops, rule.alpha)
+    points = _paired_test(pair, -pair.baseline.drops, -pair.treatment.drops, rule.alpha)
 
     def drops(runs: ArmRuns) -> tuple[float, float]:
         if not points.n:

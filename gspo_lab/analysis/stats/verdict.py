@@ -118,7 +118,7 @@ class Verdict:
         return self.word not in UNRESOLVED
 
     @property
-    def barred(self) -> bool:
+    def withheld(self) -> bool:
         """Whether something other than its pairs withholds the verdict."""
         return self.word == "no verdict" and any(
             reason.code != NO_INTERVAL for reason in self.reasons

@@ -49,7 +49,7 @@ def import_compared(
     """
     specs: list[RunSpec] = []
     for arm, paths in logs.items():
-        for path, seed, example in _numbered(paths):
+        for path, seed, example in _seeded_logs(paths):
             options: dict[str, object] = {
                 "source": source_of(example),
                 "path": path,
@@ -64,7 +64,7 @@ def import_compared(
     return import_runs(runs, statement, specs)
 
 
-def _numbered(paths: Sequence[str]) -> Iterator[tuple[str, int | None, Path]]:
+def _seeded_logs(paths: Sequence[str]) -> Iterator[tuple[str, int | None, Path]]:
     """Each path of an arm, its seed (None: the path's `{seed}` tells it), and a log of it."""
     count = 0
     for path in paths:

@@ -103,7 +103,7 @@ class Conversion:
         self.config = comparable_settings(public, spec.ignore)
         self.settings = self.names.settings(public)
         """The dotted settings in the log."""
-        self.planned = log.planned or self._planned(public)
+        self.planned = log.planned or self._planned_steps(public)
         self._settings = {**self.settings, **declared}
         self._places: dict[str, tuple[tuple[str, str], ...]] = {}
         self._taken: set[tuple[str, str]] = set()
@@ -161,7 +161,7 @@ class Conversion:
             return replace(names, table={**names.table, "counts_from": 0})
         return names
 
-    def _planned(self, public: Mapping[str, Any]) -> int | None:
+    def _planned_steps(self, public: Mapping[str, Any]) -> int | None:
         """The number of steps that the run was to have, by its settings or its last epoch."""
         planned = self.names.planned(public)
         epochs = parse_number(public.get(self.names.table.get("epochs", "")))
@@ -275,7 +275,7 @@ class Conversion:
                 step=place,
                 minibatch=AVERAGED,
                 engine_metrics=row.unnamed or None,
-                **self._typed(step, row.update),
+                **self._convert_types(step, row.update),
             )
         elif row.unnamed:
             self._untrained.update(row.unnamed.keys())
@@ -283,7 +283,7 @@ class Conversion:
             self._interval = max(self._interval, place + 1 - self.steps)
             self.steps = place + 1
             yield StepRecord(
-                step=place, prompt_digest=self._digest(step), **self._typed(step, row.step)
+                step=place, prompt_digest=self._digest(step), **self._convert_types(step, row.step)
             )
         # A score is measured after the step's updates: one more than the step of a program that
         # counts from 0.
@@ -301,7 +301,7 @@ class Conversion:
         self._stream = hashlib.sha256(self._stream + prompts).digest()
         return self._stream.hex()
 
-    def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
+    def _convert_types(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """The values in their columns' types. LabError for a count that is not a whole number."""
         for name in values.keys() & WHOLE:
             if not values[name].is_integer() or abs(values[name]) >= MOST:

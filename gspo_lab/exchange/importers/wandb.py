@@ -47,7 +47,7 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
     """One run; for a page's CSV the names in its columns."""
     if path.suffix.lower() != ".csv" or _is_history(path):
         return [""]
-    return list(dict.fromkeys(run for run, _ in _named(path, spec).values()))
+    return list(dict.fromkeys(run for run, _ in _metric_columns(path, spec).values()))
 
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
@@ -189,7 +189,7 @@ def _next_head(stream: IO[bytes]) -> bytes:
     return stream.read(PIECE)
 
 
-def _named(path: Path, spec: RunSpec) -> dict[str, tuple[str, str]]:
+def _metric_columns(path: Path, spec: RunSpec) -> dict[str, tuple[str, str]]:
     """The columns of a page's CSV that are a run's metric: column -> (run, metric).
 
     Both names may hold " - ": a column is cut at the last one before which the run's pattern fits,
@@ -209,7 +209,11 @@ def _named(path: Path, spec: RunSpec) -> dict[str, tuple[str, str]]:
 
 def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
     """The rows of one run; the first column is the step."""
-    columns = {name: metric for name, (owner, metric) in _named(path, spec).items() if owner == run}
+    columns = {
+        name: metric
+        for name, (owner, metric) in _metric_columns(path, spec).items()
+        if owner == run
+    }
     axis = spec.map.get("step") or column_names(path)[0]
     if "step" not in spec.map and axis not in STEPS and "step" not in axis.lower():
         raise LabError(

@@ -78,7 +78,7 @@ def grades(
 ) -> "DataFrame":
     """arm, seed, step, problem, sample, correct (NaN: not graded) of all runs' answers, in no
     order; of the benchmark "NAME:reward" the rewards stand as `correct`."""
-    bench, correct = _graded(bench)
+    bench, correct = _graded_column(bench)
     marks = ", ".join("?" * len(steps))
     return evidence.select(
         study,
@@ -94,7 +94,7 @@ def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
     """run_id, arm, seed, step, problem, answers, errors (not graded) and correct: counts over a
     problem's answers that the runs gave as they trained; of the benchmark "NAME:reward" the sum of
     rewards."""
-    bench, correct = _graded(bench)
+    bench, correct = _graded_column(bench)
     return evidence.select(
         study,
         "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS"
@@ -110,7 +110,7 @@ def first_answers(
 ) -> "DataFrame":
     """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of
     one seed; of the benchmark "NAME:reward" the rewards stand as `correct`."""
-    bench, correct = _graded(bench)
+    bench, correct = _graded_column(bench)
     return evidence.select(
         study,
         f"SELECT arm, problem, {correct}, truncated, tokens {OF_RUNS} {OF_ONE_SEED} ORDER BY"
@@ -129,7 +129,7 @@ def transcripts(
     evaluation: str = "",
 ) -> list[JsonObject]:
     """arm and every column of the first answers to some problems, with their texts."""
-    bench = _graded(bench)[0]
+    bench = _graded_column(bench)[0]
     columns = [
         name
         for name in ANSWERS.names
@@ -145,7 +145,7 @@ def transcripts(
     return [{str(name): entry for name, entry in row.items()} for row in rows]
 
 
-def _graded(name: str) -> tuple[str, str]:
+def _graded_column(name: str) -> tuple[str, str]:
     """The benchmark that was asked, and SQL for what of its grades counts: whether they are right,
     or the rewards.
     """

@@ -52,11 +52,11 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists():
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-        with explained(path), atomic_file(path) as draft, closing(_connected(draft)) as connection:
+        with explained(path), atomic_file(path) as draft, closing(_connect(draft)) as connection:
             _create_if_empty(connection)
     with (
         explained(path),
-        closing(_connected(path)) as connection,
+        closing(_connect(path)) as connection,
     ):
         _refuse_foreign(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -70,7 +70,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
 
 

@@ -52,7 +52,7 @@ class Evidence:
         self._connection = connection
         self._path = path
         self.runs_folder = folder
-        self._known: dict[Hashable, Any] = {}
+        self._results: dict[Hashable, Any] = {}
 
     @classmethod
     def open(cls, path: Path, runs: Path | None = None) -> "Evidence":
@@ -157,9 +157,9 @@ class Evidence:
 
         Do not change it.
         """
-        if key not in self._known:
-            self._known[key] = read()
-        answer: T = self._known[key]
+        if key not in self._results:
+            self._results[key] = read()
+        answer: T = self._results[key]
         return answer
 
     def chosen(self, study: str) -> list[RunKey]:
@@ -175,7 +175,7 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
     """Whether the file is broken, or differs from the files of a study that was read: an error is
     then neither a bug nor the user's mistake. Journals are read again only where the error is not
     `refused` input."""
-    names = [key[1] for key in evidence._known if isinstance(key, tuple) and key[0] == "study"]
+    names = [key[1] for key in evidence._results if isinstance(key, tuple) and key[0] == "study"]
     try:
         if any(study_at_fault(evidence.runs_folder, name, evidence.study(name)) for name in names):
             return True

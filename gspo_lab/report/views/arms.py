@@ -176,10 +176,10 @@ def arm_tables(study: Source, answer: StudyAnswer) -> list[ArmsTable]:
         swept = study.declaration.sweep is not None and study.declaration.primary is not None
         return [_swept(study)] if swept else []
     declared = study.declaration.baseline
-    tables = [_declared(study, answer)]
+    tables = [_declared_table(study, answer)]
     for arm in study.arms:
         if arm != declared:
-            tables.append(_rebased(study, arm, answer))
+            tables.append(_rebased_table(study, arm, answer))
     return tables
 
 
@@ -215,7 +215,7 @@ def _swept(study: Source) -> ArmsTable:
     return ArmsTable(baseline, True, caption, rows, of_sweep=True)
 
 
-def _declared(study: Source, answer: StudyAnswer) -> ArmsTable:
+def _declared_table(study: Source, answer: StudyAnswer) -> ArmsTable:
     """The table of the declared baseline, with the two rules' comparison and the contrast."""
     verdicts = _verdicts(study)
     pair = rule_arms(study)
@@ -239,7 +239,7 @@ def _declared(study: Source, answer: StudyAnswer) -> ArmsTable:
     )
 
 
-def _rebased(study: Source, baseline: str, answer: StudyAnswer) -> ArmsTable:
+def _rebased_table(study: Source, baseline: str, answer: StudyAnswer) -> ArmsTable:
     """The table of a baseline that a reader chose."""
     verdicts = _verdicts(with_baseline(study, baseline))
     rule = study.declaration.verdict

@@ -158,7 +158,7 @@ def _false_words(
 
     `kinds` has what is uneven by the cell's name.
     """
-    rows = _measured(tuple(kinds), method, n)
+    rows = _measured_rows(tuple(kinds), method, n)
     if not rows:
         return None
     plain, *uneven = rows
@@ -195,7 +195,7 @@ def uneven_rate(verdict: Comparison) -> UnevenRate | None:
     favours_treatment = verdict.direction > 0
     same_side = treatment if favours_treatment else baseline
     kind, method, n = _uneven_kind(verdict, treatment_falls=favours_treatment == same_side)
-    rows = _measured((kind,), method, n)
+    rows = _measured_rows((kind,), method, n)
     if not rows:
         return None
     with_falls, without_falls = _directions(rows[0])
@@ -234,15 +234,15 @@ def _equivalence_rates(n: int) -> EquivalenceRates | None:
         for row in recorded_rates()
         if row.method == METHODS["at-margin"].name and row.n == 5
     )
-    wrong = _measured(names, METHODS["at-margin"], n)
+    wrong = _measured_rows(names, METHODS["at-margin"], n)
     if not wrong:
         return None
-    right = [row.share for row in _measured(names, METHODS["at-zero"], n)]
+    right = [row.share for row in _measured_rows(names, METHODS["at-zero"], n)]
     worst = max(row.share for row in wrong)
     return EquivalenceRates(wrong[0].n, worst, min(right), max(right))
 
 
-def _measured(names: Sequence[str], method: Method, n: int) -> list[CalibrationRow]:
+def _measured_rows(names: Sequence[str], method: Method, n: int) -> list[CalibrationRow]:
     """The method's rows on these kinds of study, of the most pairs that all of them have and that
     are no more than `n`; none where no kind has so few pairs.
     """

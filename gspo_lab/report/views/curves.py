@@ -101,22 +101,22 @@ def curves_view(study: Source) -> CurvesView:
     if primary is not None:
         primary = replace(primary, finding=score_difference(study))
     opened = by_id(
-        _focused(_reward(study), compared_names),
-        _focused(primary, compared_names),
-        _focused(_score_difference(study), compared_names),
-        _focused(_clipped(study), arms),
-        _focused(_clipped_gradient(study), arms),
-        _focused(stable_chart(study), arms),
-        _focused(_routing(study), arms),
+        _focus_on(_reward(study), compared_names),
+        _focus_on(primary, compared_names),
+        _focus_on(_score_difference(study), compared_names),
+        _focus_on(_clip_curve(study), arms),
+        _focus_on(_clipped_gradient(study), arms),
+        _focus_on(stable_chart(study), arms),
+        _focus_on(_routing(study), arms),
     )
     rewards = None
     if not _rewards_differ(study):
         rewards = _difference(study, "reward", "Training reward", points(study, "reward_mean"))
-    folded = by_id(*(_focused(chart, compared_names) for chart in (*scores.values(), rewards)))
+    folded = by_id(*(_focus_on(chart, compared_names) for chart in (*scores.values(), rewards)))
     return CurvesView(opened | folded, tuple(opened))
 
 
-def _focused(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
+def _focus_on(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
     """A chart in which all other arms are grey."""
     return None if chart is None else replace(chart, focus=arms)
 
@@ -140,7 +140,7 @@ def _reward(study: Source) -> Chart:
     )
 
 
-def _clipped(study: Source) -> Chart:
+def _clip_curve(study: Source) -> Chart:
     return curve(
         study,
         CLIP_FRACTION,
@@ -283,7 +283,7 @@ def stable_chart(study: Source) -> Chart | None:
         groups = {"all arms": (unstable, judged_runs)}
     finding = statement("unstable", groups)
     label = decision(study).runs.label()
-    if not _dated(judged):
+    if not _has_unstable_step(judged):
         return _stable_at_the_end(counts, finding, STABLE_AT_THE_END.format(runs=label))
     series = []
     for arm, dates in departures.items():
@@ -316,7 +316,7 @@ def _judged_runs(study: Source) -> dict[str, list[RunOutcome]]:
     return {arm: members for arm, members in judged.items() if members}
 
 
-def _dated(judged: dict[str, list[RunOutcome]]) -> bool:
+def _has_unstable_step(judged: dict[str, list[RunOutcome]]) -> bool:
     """Whether any run became unstable at a step, not only by its last score."""
     for runs in judged.values():
         for run in runs:

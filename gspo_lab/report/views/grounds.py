@@ -134,7 +134,7 @@ def _grounds(study: Source) -> Iterator[Ground]:
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
         yield Ground("Errors", f"alpha {verdicts[0].alpha:g}{shared}", "good", "calibration")
         yield _new_problems(study)
-        yield _calibrated(study, pairs)
+        yield _calibration_ground(study, pairs)
     executions = all_executions(study)
     grade: Grade = "warn" if executions.contradicted else "neutral"
     yield Ground(
@@ -174,7 +174,7 @@ def _stated_rates(study: Source) -> list[str]:
     return statements("calibration", rates)
 
 
-def _calibrated(study: Source, pairs: int) -> Ground:
+def _calibration_ground(study: Source, pairs: int) -> Ground:
     decided = decision(study)
     verdicts = list(decided.verdicts.values())
     rates = _stated_rates(study)
@@ -228,7 +228,7 @@ def badge_text(matched: Certificate) -> str:
 
 def progress_of(study: Source) -> str:
     """How many runs are finished, what became of the others, and how many were unstable."""
-    sentences = [_finished(study)]
+    sentences = [_finished_sentence(study)]
     errors = grader_errors(study)
     failed = []
     for run in runs_of(study):
@@ -245,7 +245,7 @@ def progress_of(study: Source) -> str:
     return " ".join(sentences)
 
 
-def _finished(study: Source) -> str:
+def _finished_sentence(study: Source) -> str:
     declared = study.declaration
     states = Counter(run.state for run in runs_of(study))
     planned = len(declared.arms) * len(declared.seeds)

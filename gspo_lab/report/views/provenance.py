@@ -72,7 +72,7 @@ def provenance_view(study: Source) -> ProvenanceView:
         declared.comment,
         declared.digest,
         [str(edit) for edit in declared.edits],
-        _derived(study),
+        _derived_studies(study),
         _origins(study),
         _damages(study),
         shared,
@@ -93,7 +93,7 @@ def reproduce(declared: Declaration) -> list[str]:
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *readers)]
 
 
-def _derived(study: Source) -> dict[str, str]:
+def _derived_studies(study: Source) -> dict[str, str]:
     """Name -> kind of the declared studies, and of the pilots, which lie below this one."""
     query = (
         "SELECT study, json_extract(content, '$.parent.kind') FROM studies WHERE"
@@ -101,7 +101,7 @@ def _derived(study: Source) -> dict[str, str]:
     )
     derived = {str(name): str(kind) for name, kind in study.evidence.rows(query, (study.study,))}
     for kind in (Kind.PILOT, Kind.ADVICE):
-        name = kind.named(study.study)
+        name = kind.study_name(study.study)
         if (study.evidence.runs_folder / name).is_dir():
             derived[name] = kind.value
     return derived
@@ -351,7 +351,7 @@ class TuningView(View):
 def tuning_view(study: Source) -> TuningView | None:
     """None for a study whose arms train with what they declare."""
     tune = study.declaration.tune
-    if tune is None or not study.declaration.judged:
+    if tune is None or not study.declaration.has_verdict:
         return None
     if not tune.chosen:
         return TuningView(None)

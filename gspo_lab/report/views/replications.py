@@ -91,7 +91,7 @@ def replications_view(study: Source) -> ReplicationsView | None:
     executions = all_executions(study)
     if not executions.has_others:
         return None
-    together = _together(executions)
+    together = _combined_estimates(executions)
     arms = list(together)
     names = pair(study)
     if names is not None and names[1] in arms:
@@ -124,7 +124,7 @@ def _execution_view(execution: Execution) -> ExecutionView:
     )
 
 
-def _together(executions: Executions) -> dict[str, Combined | None]:
+def _combined_estimates(executions: Executions) -> dict[str, Combined | None]:
     """The combined estimate of every arm of which an execution has a verdict."""
     together: dict[str, Combined | None] = {}
     for execution in executions.executions:
@@ -140,7 +140,7 @@ def _together(executions: Executions) -> dict[str, Combined | None]:
 def lines(study: Source) -> list[str]:
     """The replications for a terminal, a line per fact."""
     executions = all_executions(study)
-    return statements("replications", executions, _together(executions))
+    return statements("replications", executions, _combined_estimates(executions))
 
 
 def _forest(executions: Executions, arm: str, combined: Combined | None) -> Forest:

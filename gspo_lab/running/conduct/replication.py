@@ -79,7 +79,9 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
             f"{original.name} is not finished ({first_few(missing, ', ', SHOWN)}): go on with it"
             " first, it has no result to replicate"
         )
-    replications = [declared for declared in _declared(runs) if declared.original == original.name]
+    replications = [
+        declared for declared in _declarations(runs) if declared.original == original.name
+    ]
     replications.sort(key=lambda declared: (len(declared.name), declared.name))
     place = path if file_study is not None else _place(original, runs)
     if replications and not another:
@@ -93,9 +95,9 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
 
 
 def _original(name: str, runs: Path) -> Declaration:
-    declared = _read(runs / name / STUDY)
+    declared = _read_declaration(runs / name / STUDY)
     if declared is None:
-        names = sorted(study.name for study in _declared(runs))
+        names = sorted(study.name for study in _declarations(runs))
         has = f"it has {', '.join(names)}" if names else "it holds no study yet"
         raise LabError(
             f"nothing to replicate: '{name}' was never declared in {runs}{nearest(name, names)};"
@@ -106,24 +108,24 @@ def _original(name: str, runs: Path) -> Declaration:
             f"{name} was imported: its logs do not record enough to train it again; write a study"
             " file"
         )
-    if declared.parent is not None and not declared.judged:
+    if declared.parent is not None and not declared.has_verdict:
         parent = declared.parent.study
         raise LabError(f"{name} are the trials of {parent}: gspo-lab replicate {parent}")
     if declared.original is not None:
-        return _read(runs / declared.original / STUDY) or declared
+        return _read_declaration(runs / declared.original / STUDY) or declared
     return declared
 
 
-def _read(file: Path) -> Declaration | None:
+def _read_declaration(file: Path) -> Declaration | None:
     """The declaration in a study's folder; the folder gives its name."""
     data = read_json(file)
     return None if data is None else replace(Declaration.parse(data, file), name=file.parent.name)
 
 
-def _declared(runs: Path) -> Iterator[Declaration]:
+def _declarations(runs: Path) -> Iterator[Declaration]:
     for file in sorted(runs.glob(f"*/{STUDY}")):
         with suppress(LabError):
-            if (declared := _read(file)) is not None:
+            if (declared := _read_declaration(file)) is not None:
                 yield declared
 
 
@@ -146,7 +148,7 @@ def _new_declaration(original: Declaration, runs: Path) -> Declaration:
     the study.
     """
     used = {*original.seeds, *(original.tune.seeds if original.tune is not None else ())}
-    for execution in (*_declared(runs), *_declared(runs / ARCHIVE)):
+    for execution in (*_declarations(runs), *_declarations(runs / ARCHIVE)):
         if same_content(execution, original) or execution.original == original.name:
             used |= set(execution.seeds)
     number = len(original.seeds) - len(original.added)
@@ -156,7 +158,9 @@ def _new_declaration(original: Declaration, runs: Path) -> Declaration:
             f"{original.name} has used seed {first_seed - 1}: no {number} fresh seeds are left"
             " beyond it"
         )
-    free = (n for n in count(1) if not (runs / Kind.REPLICATION.named(original.name, n)).exists())
+    free = (
+        n for n in count(1) if not (runs / Kind.REPLICATION.study_name(original.name, n)).exists()
+    )
     return original.derive(
         Kind.REPLICATION,
         [_with_new_start(arm, first_seed) for arm in original.arms.values()],

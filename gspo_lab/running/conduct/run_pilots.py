@@ -112,7 +112,7 @@ def _details(folder: RunFolder) -> list[JsonObject]:
     ]
 
 
-def _clipped(arm: Arm, band: Band, folder: RunFolder) -> float:
+def _clipped_share(arm: Arm, band: Band, folder: RunFolder) -> float:
     """The share that the range clips of what a pilot recorded."""
     return clipped_share(_details(folder), arm.settings.objective.importance_sampling_level, band)
 
@@ -196,7 +196,7 @@ def advise(
     slots = launcher.slots(next(iter(arms.values())).settings.device)
     if not yes:
         require_memory(study, slots)
-    home = runs / Kind.ADVICE.named(study.name)
+    home = runs / Kind.ADVICE.study_name(study.name)
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
     view = ProgressView(console, f"advise {study.name}", live=live)
@@ -252,7 +252,7 @@ def arm_of(study: Study, rule: str, share: OptionalFloat) -> Arm:
     return Arm(name=rule, declared=arm.declared, settings=Settings.model_validate(data))
 
 
-def _declared(arm: Arm) -> JsonObject:
+def _declared_settings(arm: Arm) -> JsonObject:
     """The arm's declared settings except its range, by their TOML keys; the preset is
     `objective`.
     """
@@ -283,7 +283,7 @@ def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
         return RULES[arm.name].band
     band, folder = tried[-1]
     target = arm.settings.objective.clip_target
-    if len(tried) > 1 and within_factor(_clipped(arm, band, folder), target):
+    if len(tried) > 1 and within_factor(_clipped_share(arm, band, folder), target):
         return None
     return _range_of(arm, folder, arm.name)
 
@@ -317,7 +317,7 @@ def _refuse_equal_rewards(folder: RunFolder) -> None:
 
 def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
     target = arm.settings.objective.clip_target
-    shares = [_clipped(arm, band, folder) for band, folder in tried]
+    shares = [_clipped_share(arm, band, folder) for band, folder in tried]
     last = min(
         range(1, len(tried)),
         key=lambda i: max(shares[i], target) / max(min(shares[i], target), 1e-9),
@@ -326,7 +326,7 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
     steps = folder.records(StepRecord.kind)
     return Advice(
         rule=rule,
-        declared=_declared(arm),
+        declared=_declared_settings(arm),
         band=band,
         target=target,
         clipped=shares[last],

@@ -228,7 +228,7 @@ def _lock_folder(
 ) -> Path:
     """Lock the study's folder. `fresh` first archives it and removes its workers from queues."""
     home = runs / study.name
-    trials = runs / Kind.TRIAL.named(study.name)
+    trials = runs / Kind.TRIAL.study_name(study.name)
     refusal = (
         f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a"
         " study beside it"

@@ -115,7 +115,7 @@ def serve(address: str) -> None:
             print(json.dumps(message), file=out, flush=True)
 
         orders: queue.Queue[JsonObject | None] = queue.Queue()
-        threading.Thread(target=_read, args=(orders,), daemon=True).start()
+        threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
         import ray
 
         try:
@@ -158,7 +158,7 @@ def serve(address: str) -> None:
             )
 
 
-def _read(orders: "queue.Queue[JsonObject | None]") -> None:
+def _read_orders(orders: "queue.Queue[JsonObject | None]") -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
     signal.alarm(

@@ -170,7 +170,9 @@ def detectable(study: Study, runs: Path, assumed_sd: OptionalFloat = None) -> De
     if rule.contrast is not None:
         variance_rule = contrast_rule(list(rule.contrast.values()))
     noise = pairs = (
-        SpreadEstimate(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
+        SpreadEstimate(assumed_sd, "assumed")
+        if assumed_sd is not None
+        else _measured_sd(study, runs)
     )
     if rule.contrast is not None and assumed_sd is not None:
         pairs = replace(noise, sd=assumed_sd / math.sqrt(squared_weights(rule.contrast) / 2))
@@ -312,7 +314,7 @@ class _ArmPair:
     answers: OptionalFloat
 
 
-def _measured(study: Study, runs: Path) -> SpreadEstimate:
+def _measured_sd(study: Study, runs: Path) -> SpreadEstimate:
     """The pooled sd of pair differences over earlier pairs of arms like those of this study, with
     their studies.
     """
@@ -364,7 +366,7 @@ def comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float
     benchmark.
     """
     declared = source.declaration
-    if declared.verdict.last != study.verdict.last or not declared.judged:
+    if declared.verdict.last != study.verdict.last or not declared.has_verdict:
         return {}
     conditions = _conditions(next(iter(study.arms.values())), study.primary)
     names = {

@@ -41,7 +41,7 @@ class _Aime(Published):
             problems.append(Problem(f"{self.name}-{item.id}", prompt(item.problem), str(gold)))
         return tuple(problems)
 
-    def judged(self, problem: Problem, extracted: str) -> Grade:
+    def grade_stated(self, problem: Problem, extracted: str) -> Grade:
         """Correct is the gold number."""
         gold = int(problem.reference)
         return compared(extracted, _read_integer(extracted), gold, "whole number from 0 to 999")

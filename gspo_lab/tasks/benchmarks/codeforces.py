@@ -102,7 +102,7 @@ class Codeforces(ProgramBenchmark):
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file."""
         problems = []
-        for name, judged in self._asked.items():
+        for name, judged in self._judged_problems.items():
             row = judged.row
             reference = {
                 "rating": row.get("rating"),
@@ -116,12 +116,12 @@ class Codeforces(ProgramBenchmark):
 
     def difficulty(self, problem: Problem) -> float | None:
         """Its rating on the site; None where it has none."""
-        rating = self._asked[problem.id].row.get("rating")
+        rating = self._judged_problems[problem.id].row.get("rating")
         return None if rating is None else float(rating)
 
     def fault(self, problem: Problem) -> str | None:
         """That the problem's checker is broken: it gives a correct output no number."""
-        checker = self._asked[problem.id].row["generated_checker"]
+        checker = self._judged_problems[problem.id].row["generated_checker"]
         if not checker:
             return None
         with self._checking.setdefault(problem.id, threading.Lock()):
@@ -142,9 +142,9 @@ class Codeforces(ProgramBenchmark):
         error = self.fault(problem)
         return super().grade(problem, answer) if error is None else Grade(None, None, error=error)
 
-    def judged(self, problem: Problem, extracted: str) -> Grade:
+    def grade_stated(self, problem: Problem, extracted: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
-        judged = self._asked[problem.id]
+        judged = self._judged_problems[problem.id]
         cases = self._cases(problem)
         opened = sandbox(self.unsafe)
         program = Program(extracted)
@@ -156,7 +156,7 @@ class Codeforces(ProgramBenchmark):
         return grade_program(opened, program, cases, judged.limits, self.rule)
 
     def _cases(self, problem: Problem) -> tuple[Case, ...]:
-        judged = self._asked[problem.id]
+        judged = self._judged_problems[problem.id]
         if judged.generated is None:
             return judged.official
         return judged.official + _generated(
@@ -164,7 +164,7 @@ class Codeforces(ProgramBenchmark):
         )
 
     @functools.cached_property
-    def _asked(self) -> Mapping[str, JudgedProblem]:
+    def _judged_problems(self) -> Mapping[str, JudgedProblem]:
         problems: dict[str, JudgedProblem] = {}
         files = find_files(self.name, [self.name], CODEFORCES, self.data)
         read = 0

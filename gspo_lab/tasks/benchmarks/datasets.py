@@ -73,7 +73,7 @@ def find_files(
     ways out, where nothing is found.
     """
     if data is not None:
-        return [DataFile(path) for path in _named(Path(data).expanduser(), f"{name}: data")]
+        return [DataFile(path) for path in _data_files(Path(data).expanduser(), f"{name}: data")]
     place = os.environ.get(VARIABLE)
     if place:
         paths = _in_place(Path(place).expanduser(), stems)
@@ -174,7 +174,7 @@ def digest(items: Any) -> str:
     ).hexdigest()
 
 
-def _named(path: Path, origin: str) -> list[Path]:
+def _data_files(path: Path, origin: str) -> list[Path]:
     """The file, or the folder's data files, shorter names first: test.jsonl, test2.jsonl, ...,
     test10.jsonl.
     """
@@ -194,13 +194,13 @@ def _named(path: Path, origin: str) -> list[Path]:
 
 def _in_place(place: Path, stems: Sequence[str]) -> list[Path]:
     if place.is_file():
-        return _named(place, VARIABLE)
+        return _data_files(place, VARIABLE)
     if not place.is_dir():
         raise LabError(f"{VARIABLE}: no file or folder {place}")
     for stem in stems:
         for name in (*(f"{stem}{suffix}" for suffix in SUFFIXES), stem):
             if (place / name).exists():
-                return _named(place / name, VARIABLE)
+                return _data_files(place / name, VARIABLE)
     return []
 
 

@@ -243,7 +243,7 @@ def _without_fonts(text: str) -> str:
     text = _COLOUR.sub(" ", text)
     text = _POWER.sub(r"^\1", _SPACING.sub(" ", text))
     for _ in range(MAX_NESTED_FONTS):
-        text, changes = _FONT_GROUP.subn(_unwrapped, text)
+        text, changes = _FONT_GROUP.subn(_unwrap, text)
         if not changes:
             break
     return text
@@ -272,7 +272,7 @@ def plain_characters(content: str) -> str | None:
     return unicodedata.normalize("NFKC", "".join(visible))
 
 
-def _unwrapped(group: re.Match[str]) -> str:
+def _unwrap(group: re.Match[str]) -> str:
     """The content of a font command: a word stays apart from the digits before it."""
     content = group[1]
     return f" {content} " if content[:1].isalpha() else content
@@ -363,20 +363,20 @@ def _value(term: str) -> Fraction | None:
         return None
     without_zeros = re.sub(r"(?<![0-9.])0+(?=[0-9])", "", term.strip())
     try:
-        return _computed(ast.parse(without_zeros, mode="eval").body)
+        return _compute(ast.parse(without_zeros, mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return None
 
 
-def _computed(node: ast.expr) -> Fraction:
+def _compute(node: ast.expr) -> Fraction:
     """The value of a sum, a product or a small power of numbers; ValueError for anything else."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return Fraction(str(node.value))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_computed(node.operand)
+        return -_compute(node.operand)
     if not isinstance(node, ast.BinOp):
         raise ValueError
-    operands = (_computed(node.left), _computed(node.right))
+    operands = (_compute(node.left), _compute(node.right))
     if isinstance(node.op, ast.Pow):
         base, exponent = operands
         if not (exponent in range(MAX_POWER) and abs(base) < 10**6):

@@ -47,7 +47,7 @@ class Gsm8k(published.Published):
 
     def read(self) -> tuple[Problem, ...]:
         """The held-out problems."""
-        return self._read("held-out")
+        return self._read_split("held-out")
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The problems of a split."""
@@ -55,9 +55,9 @@ class Gsm8k(published.Published):
 
     @functools.cached_property
     def _train(self) -> tuple[Problem, ...]:
-        return self._read("train")
+        return self._read_split("train")
 
-    def _read(self, split: str) -> tuple[Problem, ...]:
+    def _read_split(self, split: str) -> tuple[Problem, ...]:
         source = GSM8K[split]
         files = find_files(f"{self.name} ({split})", STEMS[split], source, self.files[split])
         items = published.read_items(
@@ -83,7 +83,7 @@ class Gsm8k(published.Published):
             raise NoAnswer(f"nothing behind {MARK}")
         return line
 
-    def judged(self, problem: Problem, extracted: str) -> Grade:
+    def grade_stated(self, problem: Problem, extracted: str) -> Grade:
         """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal."""
         reference = problem.reference
         gold = int(reference) if reference.isdecimal() else Fraction(Decimal(reference))

@@ -96,7 +96,7 @@ class ReleaseWindow:
     end: datetime
 
     @classmethod
-    def named(cls, name: str) -> "ReleaseWindow":
+    def parse(cls, name: str) -> "ReleaseWindow":
         """`2410-2502`: from 2024-10-01 to 2025-02-28."""
         match = _WINDOW.fullmatch(name)
         if not match:
@@ -257,7 +257,7 @@ def decode_cases(where: str, row: JsonMapping, *, functional: bool) -> list[Case
     private = _json(row["private_test_cases"])
     if private is None:
         try:
-            private = _json(_unpacked(row["private_test_cases"]))
+            private = _json(_unpack(row["private_test_cases"]))
         # A pickle may fail in many ways; none of them may pass for an empty list of tests.
         except Exception as error:
             raise LabError(
@@ -272,7 +272,7 @@ def decode_cases(where: str, row: JsonMapping, *, functional: bool) -> list[Case
     return [_case(where, kind, entry) for entry in public + private]
 
 
-def _unpacked(text: str) -> str:
+def _unpack(text: str) -> str:
     unzip = zlib.decompressobj()
     try:
         packed = base64.b64decode(text.encode("ascii"), validate=True)
@@ -387,7 +387,7 @@ class LiveCodeBench(ProgramBenchmark):
             )
         seconds = number_option("livecodebench", "seconds", seconds, 600)
         window = window or ("all" if self.release == OWN else "2410-2502")
-        self.window = None if window == "all" else ReleaseWindow.named(window)
+        self.window = None if window == "all" else ReleaseWindow.parse(window)
         self.name = f"livecodebench-{self.release}" + ("" if window == "all" else f"-{window}")
         self.grader = f"livecodebench-{compare}-{seconds:g}s/1"
         super().__init__(data, compare, unsafe)
@@ -410,7 +410,7 @@ class LiveCodeBench(ProgramBenchmark):
             )
         return {key: value for key, value in match.groupdict().items() if value}
 
-    def judged(self, problem: Problem, extracted: str) -> Grade:
+    def grade_stated(self, problem: Problem, extracted: str) -> Grade:
         """Right is a program that passes all tests, the public ones first; see `grade_program`."""
         entry = self._entries[problem.id]
         program = Program(extracted, entry.function)

@@ -119,7 +119,7 @@ class Expressions:
         )
         worker_end.close()
         self._owner = os.getpid()
-        self._ender = weakref.finalize(self, _ended, self._process, self._connection)
+        self._ender = weakref.finalize(self, _end_process, self._process, self._connection)
         if self._exchange(None, START_SECONDS) != "ready":
             raise WorkerFailed("the comparing process did not begin as it should")
 
@@ -154,10 +154,10 @@ class Expressions:
         if process is None:
             return None
         self._ender.detach()
-        return _ended(process, self._connection, patience)
+        return _end_process(process, self._connection, patience)
 
 
-def _ended(
+def _end_process(
     process: "subprocess.Popen[bytes]", connection: Connection, patience: float = 0.0
 ) -> int:
     """End the process, at once unless it is given time to end by itself; its exit code."""
@@ -366,7 +366,7 @@ class Math500(Published):
             Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items
         )
 
-    def judged(self, problem: Problem, extracted: str) -> Grade:
+    def grade_stated(self, problem: Problem, extracted: str) -> Grade:
         """An answer that cannot be compared within the bounds of `Expressions` is wrong; a failure
         of the grader's own (the gold cannot be read, the process cannot be started) is an error."""
         recorded = shortened(extracted)

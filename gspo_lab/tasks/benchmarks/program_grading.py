@@ -52,11 +52,11 @@ _OPENING = threading.Lock()
 def sandbox(unsafe: bool) -> Sandbox:
     """This process's sandbox, opened when it is first needed and closed when the process ends."""
     with _OPENING:
-        return _opened(unsafe)
+        return _open_sandbox(unsafe)
 
 
 @functools.cache
-def _opened(unsafe: bool) -> Sandbox:
+def _open_sandbox(unsafe: bool) -> Sandbox:
     opened = Sandbox.open(unsafe=unsafe)
     atexit.register(opened.close)
     return opened

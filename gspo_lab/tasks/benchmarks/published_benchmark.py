@@ -98,7 +98,7 @@ class Published(Task, ABC):
         return last_box(without_thinking(answer))
 
     @abstractmethod
-    def judged(self, problem: Problem, extracted: str) -> Grade:
+    def grade_stated(self, problem: Problem, extracted: str) -> Grade:
         """The grade of what an answer states."""
 
     def grade(self, problem: Problem, answer: str) -> Grade:
@@ -107,7 +107,7 @@ class Published(Task, ABC):
             extracted = self.extract(answer)
         except NoAnswer as error:
             return Grade(0.0, False, None, str(error))
-        return self.judged(problem, extracted)
+        return self.grade_stated(problem, extracted)
 
     @property
     def data_digest(self) -> str | None:
@@ -154,7 +154,7 @@ def read_items(
     once. Ids are the copy's own where they tell the problems apart, else the places in the files,
     from 1.
     """
-    items = list(_read(files))
+    items = list(_read_files(files))
     times = Counter(_key(item) for item in items)
     if len(set(times.values())) > 1:
         often, most = times.most_common(1)[0]
@@ -191,7 +191,7 @@ def read_items(
     ]
 
 
-def _read(files: Sequence[DataFile]) -> Iterator[DatasetProblem]:
+def _read_files(files: Sequence[DataFile]) -> Iterator[DatasetProblem]:
     for file in files:
         file.check()
         for place, row in enumerate(rows(file.path), start=1):
@@ -205,7 +205,7 @@ def _key(item: DatasetProblem) -> str:
 def _item(where: str, row: DatasetRow) -> DatasetProblem:
     columns = {name.lower(): value for name, value in row.items()}
     if "reward_model" in columns:
-        columns = _unwrapped(where, columns)
+        columns = _unwrap(where, columns)
     problem = columns.get("problem", columns.get("question"))
     if not isinstance(problem, str) or not problem.strip():
         raise LabError(
@@ -220,7 +220,7 @@ def _item(where: str, row: DatasetRow) -> DatasetProblem:
     return DatasetProblem(str(name_in_copy), problem.strip(), str(answer).strip(), where)
 
 
-def _unwrapped(where: str, columns: DatasetRow) -> DatasetRow:
+def _unwrap(where: str, columns: DatasetRow) -> DatasetRow:
     """verl's shape: the bare problem and its gold.
 
     Its `prompt` holds instructions of another benchmark's.

@@ -157,7 +157,7 @@ def tool(name: str) -> str:
     return shutil.which(name) or name
 
 
-def missing() -> str | None:
+def why_missing() -> str | None:
     """What isolation lacks here before anything is tried, and the line that installs it."""
     needed = ["bwrap", "choom"]
     if os.geteuid() == 0:

@@ -208,7 +208,7 @@ class IsolatedProcess:
         """One test with this stdin. SandboxFailed if it could not be isolated."""
         if self.process is None:
             self.start()
-        ended = self.tested(content)
+        ended = self.run_test(content)
         if not ended.clean:
             self.close()
         return ended
@@ -252,7 +252,7 @@ class IsolatedProcess:
             reason = words[-1] if words else "no reason given"
             raise SandboxFailed(f"{command[0]} did not start: {reason}")
 
-    def tested(self, content: bytes) -> TestOutcome:
+    def run_test(self, content: bytes) -> TestOutcome:
         """One test in the process tree that is there."""
         assert self.control is not None
         stdin = sealed(content)
@@ -286,7 +286,7 @@ class IsolatedProcess:
         finally:
             for end, _ in pipes:
                 os.close(end)
-        return self.judged(report, wall, reading, kills)
+        return self.outcome(report, wall, reading, kills)
 
     def wait(self, reading: "PipeReader", deadline: float) -> JsonObject | None:
         """The sandbox's report on the test; None if it ended or does not answer."""
@@ -319,7 +319,7 @@ class IsolatedProcess:
                 control.poll(PAUSE_MS)
         return None
 
-    def judged(
+    def outcome(
         self, report: JsonObject | None, wall: float, reading: "PipeReader", kills: int | None
     ) -> TestOutcome:
         """What a report from inside and the bytes that were read make of a test; without a report
@@ -328,7 +328,7 @@ class IsolatedProcess:
         `kills` is how many processes the kernel had ended for want of memory when the test began.
         """
         written = max(map(len, list(reading.content.values())[:2]))
-        stdout, stderr, *result = reading.taken()
+        stdout, stderr, *result = reading.collect()
         if report is None:
             # The kernel may have ended a process for want of memory; it may also not say.
             by_itself = (kills is None or oom_kills() != kills) and self.exhausts(self.held)
@@ -430,7 +430,7 @@ class PipeReader:
     total: int = 0
     """The bytes that were read, with those beyond `most`."""
 
-    def taken(self) -> list[bytes]:
+    def collect(self) -> list[bytes]:
         """Stdout, the end of stderr and the result, each let go once it is copied: a test may have
         written `most` bytes to each.
         """

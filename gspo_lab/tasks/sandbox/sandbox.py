@@ -20,7 +20,7 @@ from typing import Self
 
 from gspo_lab.common.cpu_count import cores
 from gspo_lab.common.errors import LabError
-from gspo_lab.tasks.sandbox.bubblewrap import Isolation, missing, numpy_for, pythons
+from gspo_lab.tasks.sandbox.bubblewrap import Isolation, numpy_for, pythons, why_missing
 from gspo_lab.tasks.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.tasks.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed
 
@@ -167,7 +167,7 @@ class Sandbox:
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
         first_slot = SandboxSlot.claim_one()
-        lack = missing()
+        lack = why_missing()
         refused: list[str] = []
         attempts = []
         if not lack:

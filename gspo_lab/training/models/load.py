@@ -138,7 +138,7 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
             f"the prompt {text[:40]!a} is not Unicode text (a lone surrogate?) and has no tokens"
         ) from error
     if getattr(tokenizer, "chat_template", None):
-        ids = _templated(tokenizer, [{"role": "user", "content": text}], tokenize=True)
+        ids = _apply_template(tokenizer, [{"role": "user", "content": text}], tokenize=True)
     else:
         ids = tokenizer.encode(text)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
@@ -168,13 +168,13 @@ def encode_reply(tokenizer: Any, text: str, written_ids: Sequence[int], *, chat:
         talk = [
             {"role": role, "content": content} for role, content in [*roles.items(), ("user", text)]
         ]
-        text = _templated(tokenizer, talk, tokenize=False).partition(ANSWER)[2]
+        text = _apply_template(tokenizer, talk, tokenize=False).partition(ANSWER)[2]
     ids = [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
     closed = templated and written_ids[-1:] == ids[:1]  # the model has ended its turn itself
     return ids[1:] if closed else ids
 
 
-def _templated(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: bool) -> Any:
+def _apply_template(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: bool) -> Any:
     try:
         return tokenizer.apply_chat_template(
             list(talk), add_generation_prompt=True, tokenize=tokenize, return_dict=False
@@ -273,7 +273,7 @@ def silence_transformers() -> Iterator[None]:
 
 
 @contextmanager
-def _refused(message: str) -> Iterator[None]:
+def _as_refusal(message: str) -> Iterator[None]:
     """LabError of whatever is raised: tokenizers raise bare Exception, weights' and other readers
     each their own.
     """
@@ -301,7 +301,7 @@ def load_config(source: str) -> Any:
 
 
 def _load_tokenizer(source: str) -> Any:
-    with _refused(f"the tokenizer of the model '{source}' cannot be loaded"):
+    with _as_refusal(f"the tokenizer of the model '{source}' cannot be loaded"):
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
@@ -310,7 +310,7 @@ def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
         raise LabError(
             f"the model '{source}' is a {settings.model_type}, which is not a causal language model"
         )
-    with _refused(f"the weights of the model '{source}' cannot be loaded"):
+    with _as_refusal(f"the weights of the model '{source}' cannot be loaded"):
         model, report = AutoModelForCausalLM.from_pretrained(
             source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )

@@ -85,7 +85,7 @@ class Stopping:
             else {}
         )
 
-    def over(self, ids: list[int], given_tokens: int = 0) -> bool:
+    def has_ended(self, ids: list[int], given_tokens: int = 0) -> bool:
         """Whether the last token ended the response `ids`; a stop text inside the first
         `given_tokens` does not count.
         """
@@ -104,7 +104,7 @@ class Stopping:
         """
         for count in range(given_tokens + 1, len(ids) + 1):
             start = max(0, count - TAIL)
-            if self.over(ids[start:count], given_tokens - start):
+            if self.has_ended(ids[start:count], given_tokens - start):
                 return count
         return None
 

@@ -259,7 +259,7 @@ class _Response:
         """Take one more token, which may be the last."""
         self._ids.append(token)
         self._logprobs.append(logp)
-        self.over = stopping.over(self._ids, len(self._request.given_ids))
+        self.over = stopping.has_ended(self._ids, len(self._request.given_ids))
         if not self.over and len(self._logprobs) == self._limit:
             self.over = True
             self._truncated = True

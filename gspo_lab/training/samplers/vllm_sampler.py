@@ -147,7 +147,7 @@ class VllmSampler:
             logprobs=logprobs,
             text=stopping.text(response_ids, given_tokens),
             truncated=output.finish_reason == "length"
-            and not stopping.over(response_ids, given_tokens),
+            and not stopping.has_ended(response_ids, given_tokens),
             routes=self._routes(output, len(request.fed_ids) + len(ids) - 1) if routes else None,
         )
 

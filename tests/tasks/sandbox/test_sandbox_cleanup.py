@@ -23,7 +23,7 @@ from walled import TIGHT
 from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.sandbox import Program, Sandbox, SandboxFailed
 from gspo_lab.tasks.sandbox import sandbox as room
-from gspo_lab.tasks.sandbox.bubblewrap import Isolation, can_disable_userns, missing, pythons
+from gspo_lab.tasks.sandbox.bubblewrap import Isolation, can_disable_userns, pythons, why_missing
 from gspo_lab.tasks.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.tasks.sandbox.sandbox import SandboxSlot, SharedOrExclusive
 
@@ -163,7 +163,7 @@ def test_what_keeps_bubblewrap_from_its_work_is_told(
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     can_disable_userns.cache_clear()
-    assert missing() is None
+    assert why_missing() is None
     with lab_error("user namespaces must be allowed") as refused:
         Sandbox.open()
     can_disable_userns.cache_clear()

@@ -63,9 +63,9 @@ def test_stop_text_token_limit_and_end_of_sequence(model: torch.nn.Module) -> No
 def test_a_stop_text_of_several_tokens_ends_a_response() -> None:
     stopping = Stopping(TOKENIZER, ("end",))
     ids = TOKENIZER.encode("the end")
-    assert [stopping.over(ids[: n + 1]) for n in range(len(ids))] == [False] * 6 + [True]
+    assert [stopping.has_ended(ids[: n + 1]) for n in range(len(ids))] == [False] * 6 + [True]
     assert stopping.text(ids) == "the "
-    assert Stopping(TOKENIZER, ()).over([TOKENIZER.eos_token_id])
+    assert Stopping(TOKENIZER, ()).has_ended([TOKENIZER.eos_token_id])
     assert stopping.end(TOKENIZER.encode("x" * 40 + "end of it, the end")) == 43
     assert stopping.end(TOKENIZER.encode("en d")) is None
 
@@ -191,7 +191,9 @@ def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
     stopping = Stopping(TOKENIZER, ("end",))
     ids = TOKENIZER.encode("the end of the end")
     # Given "the end of": its own stop text ends nothing, the second one does, and is cut.
-    assert [stopping.over(ids[:n], given_tokens=10) for n in range(11, 19)] == [False] * 7 + [True]
+    assert [stopping.has_ended(ids[:n], given_tokens=10) for n in range(11, 19)] == [False] * 7 + [
+        True
+    ]
     assert stopping.end(ids, given_tokens=10) == 18
     assert stopping.text(ids, given_tokens=10) == "the end of the "
     assert (

@@ -66,7 +66,7 @@ async def answered(
     if stopping.spanning and (end := stopping.end(ids)) is not None:
         ids = ids[:end]
         logprobs = logprobs[:end]
-    truncated = len(ids) >= prompt.max_tokens and not stopping.over(ids)
+    truncated = len(ids) >= prompt.max_tokens and not stopping.has_ended(ids)
     answer = ModelAnswer(stopping.text(ids), len(ids), truncated)
     question = Question(prompt.problem, sample, seed)
     bench = prompt.bench or "rollout"

@@ -120,7 +120,7 @@ def _start(
         if step not in moments:
             return []
         folder.enter(Phase.EVALUATING)
-        return list(_evaluated(prepared, step, str(model), "cuda" if on_gpu else "cpu"))
+        return list(_evaluate(prepared, step, str(model), "cuda" if on_gpu else "cpu"))
 
     if lab_asks and first_step == 0:
         sink.write(evaluated(0, prepared.model))
@@ -182,7 +182,7 @@ def _bench_answers(
     return records
 
 
-def _evaluated(
+def _evaluate(
     prepared: PreparedAttempt, step: int, model: str, device: str
 ) -> Iterator[AnswerRecord]:
     """The answers of the model, a folder or a Hub id, after `step` steps; asked as the native

@@ -76,7 +76,7 @@ def load(
         # In main memory: a GPU has no room for a second model with its moments.
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch makes of a damaged file
-        raise _damaged(path) from error
+        raise _damage(path) from error
     states = state["trained"]
     if states.keys() != trained.keys():
         raise LabError(
@@ -110,9 +110,9 @@ def _owner(path: Path) -> str:
             owner = str(seal["owner"])
             digest = seal["sha256"]
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path) from error
+            raise _damage(path) from error
         if _digest(file, size - len(line) - 1, owner) != digest:
-            raise _damaged(path)
+            raise _damage(path)
         return owner
 
 
@@ -127,5 +127,5 @@ def _digest(file: IO[bytes], size: int, owner: str) -> str:
     return digest.hexdigest()
 
 
-def _damaged(path: Path) -> LabError:
+def _damage(path: Path) -> LabError:
     return LabError(f"{path} is damaged: {AGAIN}")

@@ -70,8 +70,8 @@ class Share:
                 )
             batch.know_old(
                 torch.arange(len(rollouts), device=experience.mask_NT.device),
-                _gathered(accelerator, self.old_logp_nT),
-                _gathered(accelerator, self.entropy_nT),
+                _gather_rows(accelerator, self.old_logp_nT),
+                _gather_rows(accelerator, self.entropy_nT),
                 routes_NSLK,
             )
         return batch
@@ -131,14 +131,14 @@ def updated(
 ) -> UpdateResult:
     """What update `index` of a rollout batch did, from this process's passes and all others'."""
     experience = batch.experience
-    rows_M = torch.cat([_gathered(accelerator, part.rows_b) for part in passes])
+    rows_M = torch.cat([_gather_rows(accelerator, part.rows_b) for part in passes])
     order_M = rows_M.argsort()
     rows_M = rows_M[order_M]
 
     def whole(shares: Iterable[Tensor]) -> Tensor:
         return torch.cat(list(shares))[order_M]
 
-    logp_MT = whole(_gathered(accelerator, part.logp_bT) for part in passes)
+    logp_MT = whole(_gather_rows(accelerator, part.logp_bT) for part in passes)
     forward = Forward(logp_MT, None)
     taps = [(part.tap, part.logp_bT.shape[1]) for part in passes if part.tap is not None]
     if taps:
@@ -150,7 +150,7 @@ def updated(
         )
         forward.seconds_replay = sum(tap.seconds_replay for tap, _ in taps)
     if index == 0:
-        entropy_MT = whole(_gathered(accelerator, part.entropy_bT) for part in passes)
+        entropy_MT = whole(_gather_rows(accelerator, part.entropy_bT) for part in passes)
         batch.know_old(rows_M, logp_MT, entropy_MT, forward.natural_BSLK)
     mask_MT = experience.mask_NT[rows_M]
     old = Batch(
@@ -164,11 +164,11 @@ def updated(
     minibatch = MinibatchRows(batch.index, index, rows_M, fresh=False)
     result = UpdateResult(minibatch, out.log_ratio_BT, out.metrics, {"loss": float(out.loss)})
     if taps:
-        result.forwards = _measured(experience, rows_M, forward)
+        result.forwards = _measured_rows(experience, rows_M, forward)
     return result
 
 
-def _measured(
+def _measured_rows(
     experience: Experience, rows_M: Tensor, forward: Forward
 ) -> list[tuple[Microbatch, Forward]]:
     """The rows whose ratios are measured, as one pass of the native engine; none where there are no
@@ -192,7 +192,7 @@ def _measured(
     return [(part, measured)]
 
 
-def _gathered(accelerator: Any, x_n: Tensor) -> Tensor:
+def _gather_rows(accelerator: Any, x_n: Tensor) -> Tensor:
     """All processes' rows, in the order of their ranks, padded on the right to the longest."""
     if x_n.dim() > 1:
         x_n = accelerator.pad_across_processes(x_n.contiguous(), dim=1)
@@ -213,6 +213,6 @@ def _gathered_positions(accelerator: Any, x_nS: Tensor, length: int) -> Tensor:
     )
     columns = (
         accelerator.gather(prompt_nP),
-        _gathered(accelerator, x_nS[:, prompt_width:])[:, :-1],
+        _gather_rows(accelerator, x_nS[:, prompt_width:])[:, :-1],
     )
     return torch.cat(columns, dim=1).to(kind)

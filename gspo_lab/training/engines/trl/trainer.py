@@ -93,13 +93,13 @@ class _Drawing:
         self._columns: list[Tensor] = []
 
     def __enter__(self) -> "_Drawing":
-        self._hook = self._model.register_forward_hook(self._passed, with_kwargs=True)
+        self._hook = self._model.register_forward_hook(self._after_pass, with_kwargs=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
 
-    def _passed(self, _: Any, args: Any, inputs: JsonObject, out: Any) -> None:
+    def _after_pass(self, _: Any, args: Any, inputs: JsonObject, out: Any) -> None:
         self._tell(inputs["input_ids"][:, -1])
         self._logp_nV = (out.logits[:, -1].float() / self._temperature).log_softmax(dim=-1)
 
@@ -375,9 +375,9 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL tells its numbers of an update, which is then over."""
         super().log(logs, start_time)
         if "grad_norm" in logs:  # the last words of training have none
-            self._updated(logs)
+            self._record_update(logs)
 
-    def _updated(self, logs: dict[str, float]) -> None:
+    def _record_update(self, logs: dict[str, float]) -> None:
         """An update is over, and TRL has told its own numbers."""
         assert self.batch is not None
         index = len(self.updates)
@@ -400,9 +400,9 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         self.updates.append(update)
         if len(self.updates) == self.per_step:
-            self._stepped()
+            self._finish_step()
 
-    def _stepped(self) -> None:
+    def _finish_step(self) -> None:
         """All updates on a rollout batch are over."""
         course = self.course
         assert self.batch is not None

@@ -22,7 +22,7 @@ _rows: list[Row] = []
 """Those of the update under way in this process, with the prompt's positions off the mask."""
 
 
-def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_loss(loss_of: Callable[..., Any]) -> Callable[..., Any]:
     def loss(
         logprobs: torch.Tensor,
         entropy: torch.Tensor,
@@ -50,7 +50,7 @@ def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
     return loss
 
 
-ppo.grpo_loss_fn = _watched(ppo.grpo_loss_fn)
+ppo.grpo_loss_fn = _recording_loss(ppo.grpo_loss_fn)
 
 
 def watch(actor: FSDPPPOActor, run: Run, path: Path, first_update: int = 0) -> None:

@@ -30,7 +30,7 @@ _parts: list[Part] = []
 """Those of the update under way in this process."""
 
 
-def _watched(name: str) -> None:
+def _register_recording(name: str) -> None:
     loss_of = get_policy_loss_fn(name)
 
     @register_policy_loss(PREFIX + name)  # type: ignore[untyped-decorator]
@@ -65,7 +65,7 @@ def _watched(name: str) -> None:
 
 
 for _name in ("vanilla", "gspo"):
-    _watched(_name)
+    _register_recording(_name)
 
 
 class RecordedEngine:
