@@ -3,7 +3,6 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -46,13 +45,16 @@ def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
 
 
-def docstrings() -> Iterator[tuple[str, Documented, str]]:
+@cache
+def docstrings() -> list[tuple[str, Documented, str]]:
     """(where, the documented node, its text) of every docstring of the package."""
+    texts = []
     for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, Documented) and (text := ast.get_docstring(node)):
                 name = getattr(node, "name", "")
-                yield f"{path.relative_to(PACKAGE)} {name}".rstrip(), node, text
+                texts.append((f"{path.relative_to(PACKAGE)} {name}".rstrip(), node, text))
+    return texts
 
 
 @cache
@@ -61,8 +63,9 @@ def names_by_module() -> dict[str, set[str]]:
     names: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees().items():
         module = path.parent.name if path.name == "__init__.py" else path.stem
-        names[module] |= names_in(tree)
-        names[path.parent.name] |= {path.stem, *names_in(tree)}
+        own = names_in(tree)
+        names[module] |= own
+        names[path.parent.name] |= {path.stem, *own}
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 names[node.name] |= names_in(node)

@@ -38,6 +38,14 @@ def until_said(process: "subprocess.Popen[str]", *words: str) -> str:
     return shown
 
 
+def ended(process: "subprocess.Popen[str]", code: int, shown: str = "") -> str:
+    """Wait until a process ends with this exit code; what it has `shown`, and all that follows."""
+    for text in process.communicate(timeout=240):
+        shown += text or ""
+    assert process.returncode == code, shown
+    return shown
+
+
 def alive(process: int) -> bool:
     """Whether the process works on; one that nobody has waited for is as dead as one that is
     gone.

@@ -10,6 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
+from assertions import assert_fields
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab
 
 from gspo_lab.analysis.claims.library import LIBRARY
@@ -227,8 +228,8 @@ def test_dots_stand_at_their_categories_with_seeds_beside_each_other_and_their_v
     found = plot(chart, {"a": 0})
     *seeds, mean = found["data"]
     assert {one["type"] for one in found["data"]} == {"scatter"}
-    assert (mean["x"], mean["y"]) == ([0, 1], [0.0, 0.2])
-    first, second = (one["x"] for one in seeds)
+    assert_fields(mean, x=[0, 1], y=[0.0, 0.2])
+    first, second = [one["x"] for one in seeds]
     assert first[1] < 1 < second[1]
     assert (first[1] + second[1]) / 2 == pytest.approx(1)
     assert [(one["text"], one["y"]) for one in found["layout"]["annotations"]] == [
@@ -241,7 +242,12 @@ def test_a_band_with_a_hole_is_two_shapes() -> None:
     x = (0.0, 1.0, 2.0, 3.0)
     at = {"prompts": (0.0, 10.0, 20.0, 30.0)}
     series = Series(
-        "a", x, (1.0,) * 4, low=(0.0, None, 0.0, 0.0), high=(2.0, None, 2.0, 3.0), positions=at
+        "a",
+        x,
+        (1.0, 1.0, 1.0, 1.0),
+        low=(0.0, None, 0.0, 0.0),
+        high=(2.0, None, 2.0, 3.0),
+        positions=at,
     )
     (band,) = traces(lines(series), "band")
     assert band["x"] == [0.0, 0.0, None, 2.0, 3.0, 3.0, 2.0]
@@ -255,7 +261,7 @@ def test_a_published_value_is_drawn_and_on_the_axis() -> None:
     )
     layout = plot(chart, {})["layout"]
     (line,) = layout["shapes"]
-    assert (line["y0"], line["y1"], line["xref"]) == (0.15, 0.15, "paper")
+    assert_fields(line, y0=0.15, y1=0.15, xref="paper")
     assert layout["yaxis"]["range"][1] >= 0
     assert "paper: 15 %" in [one["text"] for one in layout["annotations"]]
     assert ".15 against .0013" in LIBRARY["C04-clip-gap"].published
@@ -340,7 +346,7 @@ def test_a_sweep_has_one_colour_a_rule_and_one_dash_a_value(tmp_path: Path) -> N
     assert [trace["marker"]["color"] for trace in drawn] == [LIGHT["a0"], LIGHT["a1"]]
     assert [colour_name(colour) for colour in colours.values()] == ["a0", "a1"] * 33
     dashes = [dash(colour) for colour in colours.values()][2:]
-    assert dashes[:4] == ["solid"] * 2 + ["9px,4px"] * 2
+    assert dashes[:4] == ["solid", "solid", "9px,4px", "9px,4px"]
     assert dashes[::2] == dashes[1::2]
     assert len(set(dashes)) == 32
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from browser import Browser
 from first_screens import CASES, page_of
 from rich.console import Console
@@ -87,7 +88,7 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     case = CASES[name]
     written = json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8"))
     said = written["studies"][name]["answer"]["answer"]
-    assert (said["word"], said["colour"]) == (case.word, case.colour)
+    assert_fields(said, word=case.word, colour=case.colour)
     page = pages[name].read_text(encoding="utf-8")
     assert f'<div class="said {case.colour}">\n<p class="headline">' in page
     assert ('class="word against"' in page) is (name in ("not-matched", "one-failed")), (

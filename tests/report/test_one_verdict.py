@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from laboratory import rendered, source, study_json
 from synthetic_lab import TWO_ARMS, make_lab, right
 
@@ -71,7 +72,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(tmp_path: Pat
     assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(
         ARMS[1:], ("less stable", "worse")
     )
-    assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
+    assert_fields(verdict, question="stability", word="more stable", direction=1)
     even = 0.4 / 0.3 - 0.1 / 0.4
     odd = 0.45 / 0.35 - 0.1 / 0.45
     assert (verdict.estimate, score.estimate) == (
@@ -107,12 +108,13 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     said = "gspo worse than grpo by more than the margin"
     with gspo_lab.open(database.parent) as lab:
         row = lab.study("toy").verdicts().iloc[0]
-    assert (row["label"], row["direction"], row["word"]) == (
-        said,
-        -1,
-        "worse by more than the margin",
+    assert_fields(
+        row,
+        label=said,
+        direction=-1,
+        word="worse by more than the margin",
+        estimate=pytest.approx(-0.4),
     )
-    assert row["estimate"] == pytest.approx(-0.4)
     report = rendered(database, "toy")
     data = study_json(report)["replications"]
     assert [one["label"] for one in data["words"]] == [said]

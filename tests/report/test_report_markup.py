@@ -78,7 +78,11 @@ def test_what_cannot_be_seen_is_spelt_out() -> None:
 @pytest.mark.parametrize(
     ("write", "values", "texts"),
     [
-        (format_number, (None, float("nan"), float("inf")), ["not measured"] * 3),
+        (
+            format_number,
+            (None, float("nan"), float("inf")),
+            ["not measured", "not measured", "not measured"],
+        ),
         (format_number, (0, 0.0, 7, 0.12345, 12.345), ["0", "0", "7", "0.123", "12.3"]),
         (format_number, (0.000123, 1e-5, -0.5), ["1.23e−4", "1.00e−5", "−0.500"]),
         (percent, (None, 0.0, 0.00042, 0.465), ["not measured", "0 %", "0.0420 %", "46.5 %"]),

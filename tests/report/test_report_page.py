@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import gspo_lab
 from first_screens import NO_BENCH, ONE_ARM, one_failed
 from laboratory import declare, json_of, rendered, study_json, write_lines
@@ -131,17 +132,13 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, change=exact_scores, steps=20), "toy")
     bench = study_json(found)["scores"]["benches"]["addition"]
     assert [seed["final"] for seed in bench["gspo"]["seeds"].values()] == [0.6, 0.65, 0.7]
-    assert (bench["gspo"]["start"], bench["gspo"]["final"], bench["gspo"]["gain"]) == (
-        0.4,
-        0.65,
-        0.25,
-    )
+    assert_fields(bench["gspo"], start=0.4, final=0.65, gain=0.25)
     assert (
         "| gspo | 0.650 | 0.600, 0.650, 0.700 | 0.400 | +0.250 | 0 of 3 | 3 of 3 | 0 |"
         in found.markdown
     )
     verdict = study_json(found)["answer"]["comparisons"]["gspo"]
-    assert (verdict["word"], verdict["better"]) == ("better by more than the margin", "gspo")
+    assert_fields(verdict, word="better by more than the margin", better="gspo")
     paired = verdict["paired"]
     assert paired["differences"] == [0.2, 0.25, 0.3]
     assert verdict["estimate"] == 0.25
@@ -187,8 +184,7 @@ def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
     assert [row[0] for row in layers["rows"]][::4] == ["0", "1", "2", "3"]
     assert [row[1] for row in layers["rows"]][:4] == ["grpo", "grpo-replay", "gspo", "gspo-replay"]
     cost = study_json(report, "moe")["experts"]["replay_cost"]
-    assert cost["gspo-replay"]["bytes"] == 160000
-    assert cost["gspo-replay"]["share"] == pytest.approx(0.031 / 1.1, rel=1e-5)
+    assert_fields(cost["gspo-replay"], bytes=160000, share=pytest.approx(0.031 / 1.1, rel=1e-5))
     assert cost["gspo"]["replay"] == "none"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from laboratory import rendered
 from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab
 
@@ -69,7 +70,7 @@ def test_every_declared_number_has_its_interval_drawn(toy: Report) -> None:
     sqrt(3) = .1242. Its row shares a scale with nothing but the margin, and .3242 lies at 1/1.05 of
     it."""
     [score, *_] = section(toy, "pairs")["scalars"]
-    assert (score["number"], score["arm"], score["estimate"]) == ("addition, primary", "gspo", 0.2)
+    assert_fields(score, number="addition, primary", arm="gspo", estimate=0.2)
     assert [score["low"], score["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
     _, _, behind = toy.html.partition('<details id="pairs"')
     row, _, rest = behind.partition("<tbody>")[2].partition("</tr>")
@@ -122,10 +123,11 @@ def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report)
     assert [compared["low"], compared["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
     # Vi = var of those 20 / 20 = (1 + 4 + 4/9 + 1/9 - 4**2 / 20) / 19 / 20; Vs = .05**2 / 3; Vr by
     # its definition
-    columns = np.array([-1.0, *[0.0] * 13, *[1.0] * 4, 2 / 3, 1 / 3])
+    columns = np.array([-1.0, *[0.0] * 13, *[1.0, 1.0, 1.0, 1.0], 2 / 3, 1 / 3])
     by_items = float(columns.var(ddof=1)) / 20
     assert by_items == pytest.approx((1 + 4 + 5 / 9 - 0.8) / 380)
-    low, high = (verdict["new_problems"][end] for end in ("low", "high"))
+    low = verdict["new_problems"]["low"]
+    high = verdict["new_problems"]["high"]
     assert (low + high) / 2 == pytest.approx(0.2)
     assert high - low > 2 * 1.96 * by_items**0.5 > compared["high"] - compared["low"]
     found = section(toy, "scores")["benches"]["addition"]["problems"]["differences"]["gspo"]
@@ -142,8 +144,8 @@ def block(rates: list[list[float]], samples: int) -> GradedAnswers:
 
 
 def test_the_noise_is_put_down_to_its_source() -> None:
-    zero = block([[0.0] * 3] * 3, 4)
-    by_seed = noise(zero, block([[0.0] * 3, [0.5] * 3, [1.0] * 3], 4), "b", 0.05)
+    zero = block([[0.0, 0.0, 0.0]] * 3, 4)
+    by_seed = noise(zero, block([[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0]], 4), "b", 0.05)
     assert by_seed.shares[TRAINING] == 1
     by_problem = noise(zero, block([[0.0, 0.0, 1.0]] * 3, 4), "b", 0.05)
     assert by_problem.shares[PROBLEM] == 1
@@ -157,9 +159,11 @@ def test_the_noise_is_put_down_to_its_source() -> None:
     residual = 3 * 3 * ((0.25**2 + 0.25**2) / 3) / (2 * 2 * 3 * 3)
     assert mixed.shares[SAMPLING] == pytest.approx(cells / residual)
     # A seed that only one arm has says nothing of the difference, not even of its sampling.
-    lone = block([[0.0] * 3] * 9, 4)
+    lone = block([[0.0, 0.0, 0.0]] * 9, 4)
     more = GradedAnswers((0, 1, 2, *range(10, 16)), lone.problems, lone.grade_SEIK)
-    second = block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25], *([[0.0] * 3] * 6)], 4)
+    second = block(
+        [[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25], *([[0.0, 0.0, 0.0]] * 6)], 4
+    )
     assert noise(more, second, "b", 0.05) == mixed
 
 
@@ -233,13 +237,12 @@ def test_avg_and_pass_at_k_with_several_answers(tmp_path: Path) -> None:
 
 def test_transcripts_are_chosen_by_the_rule(toy: Report) -> None:
     shown = section(toy, "transcripts")["addition"]
-    assert (shown["step"], shown["seed"]) == (12, 0)
+    assert_fields(shown, step=12, seed=0)
     tags = {name: one["tags"] for name, one in shown["problems"].items()}
     assert tags["addition-0"] == ["flipped"]
     assert tags["addition-8"] == ["flipped"]
     assert tags["addition-19"] == ["wrong", "longest"]
-    assert shown["problems"]["addition-0"]["grpo"] == 1
-    assert shown["problems"]["addition-0"]["gspo"] == 0
+    assert_fields(shown["problems"]["addition-0"], grpo=1, gspo=0)
     assert "addition-1" not in tags
     assert (
         '<details id="item-addition-addition-19" class="item" data-tags="wrong longest">'
@@ -333,7 +336,7 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
 
 def rate(cell: str, n: int, method: str, count: str = "false_words") -> str:
     """A recorded rate as pages write it."""
-    (row,) = (row for row in recorded_rates() if (row.cell, row.n, row.method) == (cell, n, method))
+    [row] = [row for row in recorded_rates() if (row.cell, row.n, row.method) == (cell, n, method)]
     return tenth_percent(getattr(row, count) / row.studies)
 
 
@@ -343,7 +346,12 @@ def test_each_word_quotes_its_own_row() -> None:
     ]
     alone = decide_all(tight[:1], Rule(0.02))
     among = decide_all(tight, Rule(0.02, looks=(5, 8)))
-    assert [one.word for one in (*alone, *among)] == ["equivalent within the margin"] * 4
+    assert [one.word for one in (*alone, *among)] == [
+        "equivalent within the margin",
+        "equivalent within the margin",
+        "equivalent within the margin",
+        "equivalent within the margin",
+    ]
     pair, equivalent = statements("calibration", stated_rates(alone))
     paired = "paired t over seeds"
     falls = "15 % of one arm's runs unstable"
@@ -434,8 +442,9 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     assert found.name == "here+there"
     data = json.loads(found.json)
     assert list(data["studies"]) == ["here", "there"]
-    assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
-    assert data["together"]["scores"]["other"] == {"there": 0.4}
+    assert_fields(
+        data["together"]["scores"], gspo={"here": 0.6, "there": 0.6}, other={"there": 0.4}
+    )
     block = re.search(r'<script type="application/json" id="figures">(.*?)</script>', found.html)
     figures = json.loads(block[1])["figures"]
     colours = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assertions import assert_fields
 from first_screens import ONE_ARM
 from laboratory import source
 from synthetic_lab import FOUR_ARMS, each, make_lab
@@ -79,8 +80,7 @@ def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
     assert gspo.positions["device seconds"][-1] == 18.0
     score = of(found["m-score-addition"], "grpo")
     assert score.x == (0.0, 4.0, 8.0, 12.0)
-    assert score.positions["prompts"] == (0.0, 128.0, 256.0, 384.0)
-    assert score.positions["FLOPs"] == (0.0, 4e8, 8e8, 12e8)
+    assert_fields(score.positions, prompts=(0.0, 128.0, 256.0, 384.0), FLOPs=(0.0, 4e8, 8e8, 12e8))
 
 
 def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:

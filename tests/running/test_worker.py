@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
-from waiting import until
+from waiting import ended, until
 
 from gspo_lab.common.atomic_files import write_sums
 from gspo_lab.common.plain_data import JsonObject
@@ -105,15 +106,13 @@ def records(folder: Path, kind: str) -> list[JsonObject]:
 def test_a_run_to_its_end(folder: Path) -> None:
     prepare(folder, "engines.py:Slow")
     process = worker(folder)
-    _, output = process.communicate(timeout=240)
-    assert (process.returncode, output) == (0, "")
+    assert ended(process, 0) == ""
     assert [record["step"] for record in records(folder, "step")] == [0, 1, 2]
     last = records(folder, "status")[-1]
-    assert (last["state"], last["step"]) == ("finished", 3)
+    assert_fields(last, state="finished", step=3)
     original = (folder / "journal.jsonl").read_bytes()
     again = worker(folder)
-    again.communicate(timeout=240)
-    assert again.returncode == 0
+    ended(again, 0)
     assert (folder / "journal.jsonl").read_bytes() == original, "a finished run has nothing to add"
 
 
@@ -122,10 +121,9 @@ def test_a_signal_stops_it_after_the_step(folder: Path) -> None:
     process = worker(folder)
     until(lambda: records(folder, "step"))
     process.send_signal(signal.SIGTERM)
-    _, output = process.communicate(timeout=240)
-    assert (process.returncode, output) == (3, "")
+    assert ended(process, 3) == ""
     last = records(folder, "status")[-1]
-    assert (last["state"], last["step"]) == ("stopped", len(records(folder, "step")))
+    assert_fields(last, state="stopped", step=len(records(folder, "step")))
 
 
 def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
@@ -160,11 +158,9 @@ def test_why_it_failed_is_its_last_word(
 ) -> None:
     prepare(folder, engine)
     process = worker(folder)
-    _, output = process.communicate(timeout=240)
-    assert process.returncode == code
+    output = ended(process, code)
     last = records(folder, "status")[-1]
-    assert (last["state"], last["message"]) == ("failed", message)
-    assert last["step"] == len(records(folder, "step"))
+    assert_fields(last, state="failed", message=message, step=len(records(folder, "step")))
     assert output == (said or output)
     assert ("Traceback" in output) == (code == 1)
 
@@ -199,7 +195,6 @@ def test_no_run_is_finished_without_its_final_model(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
     process = worker(tmp_path / "nowhere")
-    _, output = process.communicate(timeout=240)
-    assert process.returncode == 2
+    output = ended(process, 2)
     assert "no run.json in " in output
     assert not (tmp_path / "nowhere").exists()

@@ -13,6 +13,7 @@ import platform
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,7 @@ def _versions(model: Any, packages: Sequence[str]) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names if find_spec(name) is not None}
 
 
+@cache
 def _sources_digest() -> str:
     """sha256 over the package's own source files: the code that runs, committed or not."""
     package = Path(gspo_lab.__file__).parent

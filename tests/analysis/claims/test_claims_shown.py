@@ -10,9 +10,11 @@ from calling import gspo_lab
 from claim_lab import PAIR, Fields, Numbers, evidence, gives
 from laboratory import source, study_json
 
-from gspo_lab.analysis.claims import LIBRARY, judge
+from gspo_lab.analysis.claims import LIBRARY, estimates, judge
 from gspo_lab.analysis.readings import Source
+from gspo_lab.analysis.stats import paired, simulation_cells
 from gspo_lab.analysis.stats.calibration import recorded_rates
+from gspo_lab.analysis.stats.simulation_cells import Cell
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store import DATABASE
@@ -106,7 +108,17 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
         assert shown in report.markdown, shown
 
 
-def test_calibrate_prints_rates_bands_and_controls() -> None:
+def simulate(monkeypatch: pytest.MonkeyPatch, *cells: Cell) -> None:
+    """Calibrate on these kinds of study alone."""
+    monkeypatch.setattr(simulation_cells, "CELLS", cells)
+    monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
+
+
+def test_calibrate_prints_rates_bands_and_controls(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: dict[str, Cell] = {}
+    for cell in simulation_cells.CELLS:
+        kinds.setdefault(cell.methods[-1].expectation, cell)
+    simulate(monkeypatch, *kinds.values())
     data = json.loads(said("certify", "--rule", "--simulations", "100", "--json"))
     assert data["ok"] is True
     rows = data["rows"]
@@ -136,15 +148,7 @@ def test_the_table_for_people_has_a_block_per_expectation() -> None:
 def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
     # an interval with one seed more than there are: the code under test is made wrong, and must be
     # caught
-    from gspo_lab.analysis.claims import estimates
-    from gspo_lab.analysis.stats import paired, simulation_cells
-
-    monkeypatch.setattr(
-        simulation_cells,
-        "CELLS",
-        tuple(cell for cell in simulation_cells.CELLS if cell.name == "score, normal"),
-    )
-    monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
+    simulate(monkeypatch, *(one for one in simulation_cells.CELLS if one.name == "score, normal"))
     right = paired.t_quantile
     monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
     text = said("certify", "--rule", "--simulations", "100", code=1)

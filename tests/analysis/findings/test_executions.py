@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from assertions import assert_fields
+from calling import lab_error
 from laboratory import rendered, source
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report.views.replications import lines
@@ -267,18 +267,16 @@ def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:
         tmp_path / "there", STUDY.replace("{seeds}", "3"), name="toy", steps=8, every=4
     ).parent
     with Evidence.open(here) as evidence:
-        with pytest.raises(
-            LabError, match=r"toy there is another study than toy here; they differ in steps$"
-        ):
+        with lab_error(r"toy there is another study than toy here; they differ in steps$"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[there]))
-        with pytest.raises(LabError, match="no such file or folder"):
+        with lab_error("no such file or folder"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "nowhere"]))
-        with pytest.raises(LabError, match=r"neither studies nor lab\.db"):
+        with lab_error(r"neither studies nor lab\.db"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path]))
         (tmp_path / "notes.txt").write_text(
             "nothing that SQLite could read, however hard it tries" * 30
         )
-        with pytest.raises(LabError, match=r"notes\.txt is damaged"):
+        with lab_error(r"notes\.txt is damaged"):
             _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "notes.txt"]))
 
 

@@ -622,9 +622,9 @@ def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_pa
     lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=2, minibatch=0)
     lab.set_of("gspo/s1", "update", {"log_ratio_max_abs": None})
     lab.set_of("grpo/s2", "update", {"clip_fraction_tokens": 0.5}, step=1, minibatch=0)
-    moved, silent, clipped = (
+    moved, silent, clipped = [
         of(lab.certificate(), "first mini-batches", seed) for seed in range(3)
-    )
+    ]
     assert_fields(
         moved,
         state="differs undeclared",

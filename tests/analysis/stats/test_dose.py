@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from assertions import assert_fields
+from calling import lab_error
 from scipy import optimize
 
 from gspo_lab.analysis.stats.ed50 import (
@@ -16,7 +17,6 @@ from gspo_lab.analysis.stats.ed50 import (
     penalised_likelihood,
     seed_shifts,
 )
-from gspo_lab.common.errors import LabError
 
 minimize: Any = optimize.minimize
 """Its stubs know no plain function of plain lists."""
@@ -153,7 +153,7 @@ def test_an_arm_that_never_collapsed_leaves_the_ratio_open_above() -> None:
     ],
 )
 def test_bad_data_is_refused(dose: list[float], collapsed: list[float], said: str) -> None:
-    with pytest.raises(LabError, match=said):
+    with lab_error(said):
         half_collapse(dose, collapsed)
 
 

@@ -58,7 +58,7 @@ def test_every_method_on_every_kind_of_study_has_a_recorded_rate() -> None:
 
 
 def rate_of(cell: str, n: int, method: str) -> CalibrationRow:
-    (row,) = (row for row in recorded_rates() if (row.cell, row.n, row.method) == (cell, n, method))
+    [row] = [row for row in recorded_rates() if (row.cell, row.n, row.method) == (cell, n, method)]
     return row
 
 

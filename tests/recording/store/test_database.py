@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from calling import lab_error
 from run_folders import Lab
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import RECORDS
 from gspo_lab.recording.store import Evidence, database, ingest, rebuild
 from gspo_lab.recording.store.database import APPLICATION_ID, writing
@@ -29,7 +29,7 @@ def test_a_new_database_has_its_tables_before_it_has_its_name(
     create = database._create
 
     def watched(*arguments: Any) -> str:
-        with pytest.raises(LabError, match="no database"):
+        with lab_error("no database"):
             database.reading(lab.db)
         return create(*arguments)
 
@@ -102,9 +102,7 @@ def test_a_database_of_another_version_is_made_again_by_rebuild(
     monkeypatch.setattr(database, "VERSION", database.VERSION + 1)
     stored = filled.db.read_bytes()
     for refused in (lambda: ingest(filled.runs), lambda: Evidence.open(filled.db)):
-        with pytest.raises(
-            LabError, match=r"another version of gspo-lab: gspo-lab records rebuild"
-        ):
+        with lab_error(r"another version of gspo-lab: gspo-lab records rebuild"):
             refused()
     assert filled.db.read_bytes() == stored
     assert rebuild(filled.runs).replaced is None
@@ -122,6 +120,6 @@ def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
         lambda: Evidence.open(lab.db),
         lambda: rebuild(lab.runs),
     ):
-        with pytest.raises(LabError, match="not gspo-lab's: move it away"):
+        with lab_error("not gspo-lab's: move it away"):
             refused()
     assert lab.query("SELECT name FROM sqlite_schema") == [("mine",)]

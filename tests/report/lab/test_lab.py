@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from laboratory import rendered
 from synthetic_lab import make_lab
@@ -28,7 +29,7 @@ def lab(database: Path) -> Iterator[Lab]:
 
 def test_studies_and_runs(lab: Lab) -> None:
     [row] = lab.studies().to_dict("records")
-    assert (row["study"], row["arms"], row["runs"], row["finished"]) == ("toy", "grpo, gspo", 6, 6)
+    assert_fields(row, study="toy", arms="grpo, gspo", runs=6, finished=6)
     runs = lab.study("toy").runs()
     assert runs[["arm", "seed"]].to_numpy().tolist() == [
         [arm, seed] for arm in ("grpo", "gspo") for seed in range(3)

@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from counting import Bench, answer_in
 from counting_engine import reward
 from laboratory import json_of, source
 from rich.console import Console
-from waiting import alive, until
+from waiting import alive, ended, until
 
 from gspo_lab.common.paths import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
 from gspo_lab.common.states import Exit
@@ -53,7 +54,9 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     _result, output = bench.finish(jobs=3)
     assert "count: training, 4 to do, " in output, "the phase"
     events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", output)]
-    assert (events[:3], events[3]) == (["started"] * 3, "finished"), "no more at once than jobs"
+    assert (events[:3], events[3]) == (["started", "started", "started"], "finished"), (
+        "no more at once than jobs"
+    )
     assert rewards(bench) == wanted(bench)
     answer = answer_in(bench.runs)
     # The end's 5 of 10; the start's score is never part of a final one.
@@ -86,7 +89,7 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     for run in ("a/s0", "b/s1"):
         path = bench.home / run / "journal.jsonl"
         initial, *_, last = scan(path).items
-        assert (initial["run"], initial["declaration"]) == (f"{bench.home.name}/{run}", locked)
+        assert_fields(initial, run=f"{bench.home.name}/{run}", declaration=locked)
         *lines, _ = path.read_bytes().splitlines(keepends=True)
         assert last["journal"] == hashlib.sha256(b"".join(lines)).hexdigest()
         assert len(last["answers"]) == 3
@@ -112,8 +115,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None
     assert repeated.returncode == Exit.OCCUPIED
     assert repeated.stderr.startswith("another worker is at work in ")
     conductor.send_signal(signal.SIGINT)
-    output, _ = conductor.communicate(timeout=240)
-    assert conductor.returncode == 130, output
+    output = ended(conductor, 130)
     assert "the same command resumes" in output
     assert bench.steps_of("a/s0") == [0, 1, 2, 3], "the step that it was amid is finished"
     assert bench.states_of("a/s0") == [("started", 0), ("stopped", 4)]
@@ -134,8 +136,7 @@ def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Benc
     conductor = bench.start()
     bench.until_held()
     os.kill(bench.worker_of("a/s0"), signal.SIGKILL)
-    output, _ = conductor.communicate(timeout=240)
-    assert conductor.returncode == 1, output
+    output = ended(conductor, 1)
     assert "a/s0: failed" in output
     assert "SIGKILL" in output
     assert str(bench.home / "a/s0/log.txt") in output
@@ -181,8 +182,7 @@ def test_a_second_ctrl_c_kills(bench: Bench) -> None:
     conductor.send_signal(signal.SIGINT)
     assert any("stopping" in line for line in conductor.stdout)  # reads on until it says so
     conductor.send_signal(signal.SIGINT)
-    conductor.communicate(timeout=240)
-    assert conductor.returncode == 130
+    ended(conductor, 130)
     assert not any(alive(worker) for worker in workers)
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import lab_error
 from counting import Bench
 from laboratory import write_lines
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.report.views.provenance import reproduce
 from gspo_lab.running.conduct import study_lock
 from gspo_lab.study import Declaration, Study, digest
@@ -93,7 +93,7 @@ def test_a_begun_study_refuses_other_settings_and_another_rule_by_name(
     bench.b = first
     original = begin(bench, begun_run(bench), *(() if first else ["b/s0"]))
     bench.b = later
-    with pytest.raises(LabError, match=rf"\({keys}\).*--name NEW.*--fresh") as refused:
+    with lab_error(rf"\({keys}\).*--name NEW.*--fresh") as refused:
         declare(bench.study(**how), bench.home)
     assert refused.value.details == details
     assert on_disk(bench) == original
@@ -169,9 +169,7 @@ def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -
     content = begin(bench, "a/s0", "b/s0")
     del content["arms"]["a"]
     (bench.home / "study.json").write_text(json.dumps(content))
-    with pytest.raises(
-        LabError, match=r"study\.json does not declare a, which has been run: restore it"
-    ):
+    with lab_error(r"study\.json does not declare a, which has been run: restore it"):
         declare(bench.study(), bench.home)
 
 
@@ -186,7 +184,7 @@ def test_the_names_of_a_contrast_may_be_added_and_never_change(bench: Bench) -> 
     assert content["verdict"] == {**original["verdict"], "names": names}
     assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
     swapped = bench.study(overrides=[contrast, f"verdict.names={names[::-1]}"])
-    with pytest.raises(LabError, match=r"verdict\.names was .* cannot change"):
+    with lab_error(r"verdict\.names was .* cannot change"):
         declare(swapped, bench.home)
     assert content["digest"] == lock_digest(content) != original["digest"]
     initial = Declaration.parse(original, "here")
@@ -260,7 +258,7 @@ def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
     old = (bench.home / "a/s0/journal.jsonl").read_bytes()
     bench.seeds = [0]
     bench.steps = 1
-    with pytest.raises(LabError, match="--fresh"):
+    with lab_error("--fresh"):
         bench.conduct()
     bench.finish(fresh=True)
     assert (bench.runs / "_archive/count-1/a/s0/journal.jsonl").read_bytes() == old
@@ -290,7 +288,7 @@ def test_a_declaration_that_was_edited_by_hand_does_not_grow(bench: Bench) -> No
     content = on_disk(bench)
     text = json.dumps({**content, "question": "another?"})
     (bench.home / "study.json").write_text(text)
-    with pytest.raises(LabError, match="was edited after it was locked, and cannot grow"):
+    with lab_error("was edited after it was locked, and cannot grow"):
         study_lock.declare(bench.study(seeds=[0, 1, 7]), bench.home)
     assert (bench.home / "study.json").read_text() == text
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from counting import Bench
+from waiting import ended
 
 from gspo_lab.common.paths import database_lock, database_of
 from gspo_lab.recording.runfolder import RunFolder
@@ -23,8 +24,7 @@ def test_a_moved_folder_is_one_line_and_no_run_is_finished_without_its_records(
     home = bench.runs / study
     home.rename(moved)
     bench.hold_anew({})
-    output, _ = conductor.communicate(timeout=60)
-    assert conductor.returncode == 2, output
+    output = ended(conductor, 2)
     assert "Traceback" not in output, output
     assert "was moved or deleted while" in output.splitlines()[-1], output
     for run in ("a/s0", "b/s0"):

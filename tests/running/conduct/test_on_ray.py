@@ -16,7 +16,7 @@ import pytest
 from counting import Bench
 from ray_nodes import RayNodes
 from trained import recorded
-from waiting import alive, parent_of, until, until_said
+from waiting import alive, ended, parent_of, until, until_said
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.runfolder import RunFolder
@@ -90,8 +90,7 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     bench.until_held()
     output = until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
     conductor.send_signal(signal.SIGINT)  # both are held
-    output += conductor.communicate(timeout=120)[0]
-    assert conductor.returncode == 130, output
+    output = ended(conductor, 130, output)
     assert f"a/s0: lost at step 3 on {initial}" in output
     (retried,) = re.findall(r"a/s0: running again on (.*), retry 1", output)
     assert retried != initial
@@ -114,8 +113,7 @@ def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(
     repeated = bench.start(on=nodes.on)
     taken_up = until_said(repeated, "a/s0: started on", "b/s0: started on")
     repeated.send_signal(signal.SIGINT)
-    output, _ = repeated.communicate(timeout=120)
-    assert repeated.returncode == 130, taken_up + output
+    ended(repeated, 130, taken_up)
     assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], (
         "one worker, whoever conducts"
     )
@@ -135,8 +133,7 @@ def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
     conductor.send_signal(signal.SIGINT)
     until_said(conductor, "stopping: ")
     conductor.send_signal(signal.SIGINT)
-    output, _ = conductor.communicate(timeout=120)
-    assert conductor.returncode == 130, output
+    output = ended(conductor, 130)
     assert "a/s0: failed at step 1/4: killed by SIGKILL" in output
     assert not alive(worker)
 
@@ -180,19 +177,15 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     second_conductor.send_signal(signal.SIGINT)
     until_said(second_conductor, "stopping: ")
     second_conductor.send_signal(signal.SIGINT)
-    output, _ = second_conductor.communicate(timeout=120)
-    assert second_conductor.returncode == 130, output
+    output = ended(second_conductor, 130)
     assert re.search(
         r"b/s0: lost at step [34]/8: its launcher has given it up on .*, which does not answer",
         output,
     )
     until(lambda: not any(map(alive, workers)))  # each finishes its step, and saves
     nodes.begin_anew()
-    output = (
-        until_said(first_conductor, "b/s0: finished at step 8/8")
-        + first_conductor.communicate(timeout=240)[0]
-    )
-    assert first_conductor.returncode == 0, output
+    output = until_said(first_conductor, "b/s0: finished at step 8/8")
+    ended(first_conductor, 0, output)
     result, output = pair[1].conduct(jobs=4, on=nodes.on)
     assert result.exit_code == 0, output
     for run in ("b/s0", "a/s1", "b/s1"):

@@ -15,7 +15,7 @@ from calling import lab_error
 from counting import Bench
 from slurm_daemons import SlurmDaemons, missing
 from trained import recorded, tiny
-from waiting import alive, until, until_said
+from waiting import alive, ended, until, until_said
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.running.launch import make_launcher
@@ -92,8 +92,7 @@ def test_a_run_that_is_requeued_is_followed_and_goes_on_from_its_checkpoint(
 ) -> None:
     conductor, job = held_alone(bench)
     slurm.ask(*(URGENT if preempted else ("scontrol", "requeue", job)))
-    output = conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 0, output
+    output = ended(conductor, 0)
     why = r"requeued by Slurm \(scontrol requeue or preemption\)"
     # Slurm asks it to end and kills it. In between it may finish the step amid which it is held,
     # and may save its checkpoint at step 4.
@@ -116,8 +115,7 @@ def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(
     bench.launch = '[launch.slurm]\npartition = "polite"'
     conductor, _ = held_alone(bench)
     slurm.ask(*URGENT)
-    output = conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 0, output
+    output = ended(conductor, 0)
     assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", output), (
         output
     )
@@ -146,8 +144,7 @@ def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(
     slurm.ask(
         "scancel", "--signal=TERM", "--batch", job_of(bench, "b/s0")
     )  # nobody's time limit is near
-    output += conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 1, output
+    output = ended(conductor, 1, output)
     was = r"its job was cancelled on .* \(job \d+.*\); the same command resumes the run"
     assert re.search(rf"a/s0: stopped at step 1/4: {was}\n", output), output
     assert re.search(rf"{queued}: stopped at step 0/4: {was}\n", output), output
@@ -177,8 +174,7 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     bench.until_held()
     output += until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
     conductor.send_signal(signal.SIGINT)
-    output += conductor.communicate(timeout=120)[0]
-    assert conductor.returncode == 130, output
+    output = ended(conductor, 130, output)
     assert re.search(r"a/s0: (running again|started) on \S+ \(job \d+\), retry 1", output)
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (
@@ -211,8 +207,7 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(
     repeated = bench.start(on="slurm", jobs=3)
     taken_up = until_said(repeated, "a/s0: started on", "b/s0: started on", "b/s1: queued")
     repeated.send_signal(signal.SIGINT)
-    output, _ = repeated.communicate(timeout=120)
-    assert repeated.returncode == 130, taken_up + output
+    output = ended(repeated, 130, taken_up)
     assert bench.states_of("a/s0") == [
         ("started", 0),
         ("stopped", 2),
@@ -240,8 +235,7 @@ def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> N
     conductor.send_signal(signal.SIGINT)
     output += until_said(conductor, "stopping: ")
     conductor.send_signal(signal.SIGINT)
-    output += conductor.communicate(timeout=120)[0]
-    assert conductor.returncode == 130, output
+    output = ended(conductor, 130, output)
     assert re.search(r"a/s0: failed at step \d/4: killed by SIGKILL", output)
     until(lambda: not alive(worker))
 
@@ -266,8 +260,7 @@ def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_loc
     conductor.send_signal(signal.SIGINT)
     output += until_said(conductor, "stopping: ")
     hold.unlink()
-    output += conductor.communicate(timeout=240)[0]
-    assert conductor.returncode == 130, output
+    output = ended(conductor, 130, output)
     assert "grpo/s0: stopped at step 2/3" in output
     assert "gspo/s0: stopped at step 2/3" in output
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", (

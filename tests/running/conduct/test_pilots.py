@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from counting import Bench
 from laboratory import json_of
@@ -42,10 +43,8 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
     assert "pilot b: finished at step 6/6" in output
     assert "arm b: calibrated clip range 0.0421 / 0.0439, frozen" in output
     initial = objective(bench, "b/s3")
-    assert (initial["clip"], initial["clip_low"], initial["clip_high"]) == (
-        "calibrated",
-        pytest.approx(LOW),
-        pytest.approx(HIGH),
+    assert_fields(
+        initial, clip="calibrated", clip_low=pytest.approx(LOW), clip_high=pytest.approx(HIGH)
     )
     declared = json_of(bench.home / "study.json")
     assert declared["arms"]["b"]["settings"]["objective"]["clip_high"] == pytest.approx(HIGH)
@@ -54,9 +53,8 @@ def test_a_pilot_finds_the_range_before_the_first_step_which_is_frozen_by_it(ben
     for run in ("a/s3", "b/s3"):
         assert json_of(bench.home / run / "run.json")["reference_bands"] == bands
     settings = json_of(bench.home / "_pilot/b/s1000003/run.json")["settings"]
-    assert settings["objective"]["clip"] == "fixed"
-    assert (settings["objective"]["clip_low"], settings["objective"]["clip_high"]) == (3e-4, 4e-4)
-    assert (settings["steps"], settings["bench"]) == (6, [])
+    assert_fields(settings["objective"], clip="fixed", clip_low=3e-4, clip_high=4e-4)
+    assert_fields(settings, steps=6, bench=[])
 
     backup = (bench.home / "bands.json").rename(
         bench.folder / "bands.json"
@@ -106,9 +104,15 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     result = advise(bench.study(), bench.runs, console=console, live=False)
     assert [entry.rule for entry in result] == ["grpo", "gspo"]
     for entry in result:
-        assert entry.band == pytest.approx((LOW, HIGH))
-        assert entry.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
-        assert (entry.holds, entry.start_reward, entry.start_signal_groups) == (True, 1000.5, 1)
+        assert_fields(
+            entry,
+            band=pytest.approx((LOW, HIGH)),
+            # 7 of 50 lie beyond the 43rd
+            clipped=pytest.approx(0.14),
+            holds=True,
+            start_reward=1000.5,
+            start_signal_groups=1,
+        )
     assert [entry.clipped_published for entry in result] == [
         0,
         1,

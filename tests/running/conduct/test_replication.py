@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
+from calling import lab_error
 from synthetic_lab import TWO_ARMS, make_lab
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.running.conduct.replication import replication
 from gspo_lab.running.conduct.study_lock import declare
 from gspo_lab.running.plan.preparation import start_folder
@@ -40,8 +41,9 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     declared = kept(expected.study, runs)
     assert identity(declared) == identity(initial)
     assert (declared.original, declared.parent.content) == ("toy", identity(initial))
-    assert declared.digest == declared.content_digest
-    assert (declared.verdict, declared.question) == (initial.verdict, initial.question)
+    assert_fields(
+        declared, digest=declared.content_digest, verdict=initial.verdict, question=initial.question
+    )
     locked = json.loads((runs / "toy-r1" / "study.json").read_text())
     changed = Declaration.parse(
         locked | {"parent": locked["parent"] | {"study": "another"}}, "toy-r1"
@@ -75,7 +77,7 @@ def test_an_unfinished_replication_is_gone_on_with_and_another_counts_on(runs: P
         replication("toy-r1", runs).study.name == "toy-r1"
     )  # a replication of it is one of the first study
     another = replication("toy", runs, another=True)
-    assert (another.study.name, another.study.seeds) == ("toy-r2", (6, 7, 8))
+    assert_fields(another.study, name="toy-r2", seeds=(6, 7, 8))
     (runs / "_archive").mkdir()
     (runs / "toy-r1").rename(runs / "_archive" / "toy-r1-1")
     assert replication("toy", runs).study.seeds == (6, 7, 8), (
@@ -89,17 +91,12 @@ def test_a_file_is_found_by_its_study_and_held_against_it(tmp_path: Path, runs: 
     file = tmp_path / "studies" / "toy.toml"
     assert replication(str(file), runs).study.path == file
     file.write_text(TWO_ARMS.format(seeds=3, steps=5, every=4) + "[verdict]\nlast = 3\n")
-    with pytest.raises(
-        LabError,
-        match=r"toy\.toml is no longer the study .* differ in steps: gspo-lab replicate toy",
-    ):
+    with lab_error(r"toy\.toml is no longer the study .* differ in steps: gspo-lab replicate toy"):
         replication(str(file), runs)
 
 
 def test_what_was_never_declared_or_has_not_finished_is_refused(tmp_path: Path, runs: Path) -> None:
-    with pytest.raises(
-        LabError, match=r"nothing to replicate: 'tou' was never declared .*did you mean 'toy'"
-    ):
+    with lab_error(r"nothing to replicate: 'tou' was never declared .*did you mean 'toy'"):
         replication("tou", runs)
     make_lab(
         tmp_path,
@@ -108,12 +105,10 @@ def test_what_was_never_declared_or_has_not_finished_is_refused(tmp_path: Path, 
         steps=4,
         end=lambda run: "stopped" if run.seed else "finished",
     )
-    with pytest.raises(
-        LabError, match=r"halfway is not finished \(grpo seed 1 stopped, gspo seed 1 stopped\)"
-    ):
+    with lab_error(r"halfway is not finished \(grpo seed 1 stopped, gspo seed 1 stopped\)"):
         replication("halfway", runs)
     make_lab(tmp_path, name="high", steps=4, toml=TWO_ARMS.replace("{seeds}", f"[0, {2**63 - 2}]"))
-    with pytest.raises(LabError, match=r"high has used seed \d+: no 2 fresh seeds are left"):
+    with lab_error(r"high has used seed \d+: no 2 fresh seeds are left"):
         replication("high", runs)
     assert sorted(path.name for path in runs.iterdir() if path.is_dir()) == [
         "halfway",

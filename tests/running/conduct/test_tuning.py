@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from counting import Bench, answer_in
 from laboratory import json_of
@@ -162,8 +163,7 @@ def test_a_benchmark_is_asked_at_every_rounds_end(tuned: Bench) -> None:
     tuned.verdict = TUNE.replace('metric = "reward"\n', "")
     tuned.right = {f"{arm}@1e-05/s{seed}": 9 for arm in "ab" for seed in (100, 101)}
     tuned.conduct()
-    assert study(tuned)["tune"]["chosen"] == {"a": 0, "b": 0}
-    assert study(tuned)["tune"]["metric"] == "sums"
+    assert_fields(study(tuned)["tune"], chosen={"a": 0, "b": 0}, metric="sums")
     question = {
         entry["step"]
         for entry in tuned.journal(f"../{TRIALS}/a@1e-05/s100")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from counting import Bench
 
 from gspo_lab.common.states import Phase, State
@@ -57,7 +58,7 @@ def test_what_a_worker_takes_back_counts_no_more(bench: Bench, folder: RunFolder
     assert watch.progress.collapse == (3, "non-finite")
     write(folder, RunStatus(state="started", step=2, at=2.0))
     watch.look(2.0)
-    assert (watch.progress.collapse, watch.progress.resumed, watch.progress.step) == (None, 2, 2)
+    assert_fields(watch.progress, collapse=None, resumed=2, step=2)
 
 
 def test_a_first_step_without_a_correct_answer_and_what_was_not_graded_are_seen(
@@ -100,13 +101,16 @@ def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder
     write(folder, rewarded(0, seconds=9.0), rewarded(1, seconds=2.0), rewarded(2, seconds=2.0))
     folder.enter(None)
     watch.look(33.0)
-    assert progress.doing == Phase.STARTING
-    assert progress.spent == {
-        ("start", "a"): (4.0, 1),
-        ("bench sums", "a"): (6.0, 1),
-        ("step", "a"): (4.0, 2),
-    }
-    assert progress.left == {("step", "a"): 5, ("start", "a"): 0, ("bench sums", "a"): 2}
+    assert_fields(
+        progress,
+        doing=Phase.STARTING,
+        spent={
+            ("start", "a"): (4.0, 1),
+            ("bench sums", "a"): (6.0, 1),
+            ("step", "a"): (4.0, 2),
+        },
+        left={("step", "a"): 5, ("start", "a"): 0, ("bench sums", "a"): 2},
+    )
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -119,17 +123,13 @@ def test_what_a_program_needs_to_start_is_no_time_of_its_steps(
     progress = watch.progress
     folder.enter(Phase.STARTING, "verl (Ray, model, vLLM)")
     watch.look(10.0)
-    assert (progress.doing, progress.detail, progress.since) == (
-        Phase.STARTING,
-        "verl (Ray, model, vLLM)",
-        10.0,
-    )
+    assert_fields(progress, doing=Phase.STARTING, detail="verl (Ray, model, vLLM)", since=10.0)
     write(folder, RunStatus(state="started", step=0, at=1.0))
     watch.look(14.0)
     folder.enter(Phase.TRAINING)
     if not at_once:
         watch.look(614.0)
-        assert (progress.doing, progress.detail, progress.since) == (Phase.TRAINING, "", 614.0)
+        assert_fields(progress, doing=Phase.TRAINING, detail="", since=614.0)
     write(folder, ScoreRecord(step=0, bench="sums", score=0.5))
     watch.look(614.0 if at_once else 619.0)
     assert progress.spent == {("start", "a"): (604.0, 1)} | (

@@ -157,7 +157,7 @@ def test_of_a_cluster_that_does_not_answer_who_kills_waits_no_longer_than_a_mome
     silent = Silent(KeeperStatus(State.LOST, "the queue, which does not answer"))
     process = follow(asked(tmp_path), silent)
     process.stop()
-    assert [process.poll() for _ in range(3)] == [None] * 3
+    assert [process.poll() for _ in range(3)] == [None, None, None]
     process.kill()
     assert polled(process) == Exit.LOST
     assert latest_record(WorkFolder(tmp_path)) is None

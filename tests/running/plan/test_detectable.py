@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
 from gspo_lab.analysis.stats.moderated import VarianceRule
@@ -46,9 +47,15 @@ def toy(tmp_path: Path) -> Study:
 def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) -> None:
     result = detectable(toy, tmp_path, 0.01)
     # sd .01 is half the margin of .02: factor 1.68 at n = 5, and 2 sd need 5 seeds either way.
-    assert result.effect == pytest.approx(0.0168, abs=1e-4)
-    assert (result.seeds_for_margin, result.seeds_for_equivalence) == (5, 5)
-    assert (result.effect_range, result.answers_sd, result.with_more_answers) == (None, None, None)
+    assert_fields(
+        result,
+        effect=pytest.approx(0.0168, abs=1e-4),
+        seeds_for_margin=5,
+        seeds_for_equivalence=5,
+        effect_range=None,
+        answers_sd=None,
+        with_more_answers=None,
+    )
     assert "5 seeds would find the margin of 0.02, 5 would show equivalence" in result.line()
     assert result.line().endswith("no stored answers tell what asking alone varies")
     # sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too: they do

@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from assertions import assert_fields
 from counting import ENGINE, Bench
 
 from gspo_lab.running.plan import plan
@@ -20,15 +21,19 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     assert [(run.id, run.state, run.steps) for run in result.runs] == [
         (f"count/{run}", "planned", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
     ]
-    assert result.updates_per_step == {"a": 2, "b": 2}
-    assert result.responses == 4 * 6 * 4 * 2  # runs x steps x prompts x group
-    assert (
-        result.response_tokens_max == result.responses * 39
-    )  # 31 bytes of 9+9=18 9+9+1=19 9+9+1=19 #1998, and 8
-    assert result.evaluations == 4 * 3  # steps 0, 4, 6
-    assert result.evaluation_answers == 4 * 3 * 10
-    assert result.warm_starts == 1
-    assert result.pilots == ("b",)
+    assert_fields(
+        result,
+        updates_per_step={"a": 2, "b": 2},
+        # runs x steps x prompts x group
+        responses=4 * 6 * 4 * 2,
+        # 31 bytes of 9+9=18 9+9+1=19 9+9+1=19 #1998, and 8
+        response_tokens_max=result.responses * 39,
+        # steps 0, 4, 6
+        evaluations=4 * 3,
+        evaluation_answers=4 * 3 * 10,
+        warm_starts=1,
+        pilots=("b",),
+    )
     assert result.seconds > 0
     assert result.basis.startswith("guess:")
     assert not bench.runs.exists(), "a plan leaves nothing behind"
@@ -45,8 +50,12 @@ def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Benc
     bench.verdict = '[waive]\nfilter-one-arm = "what it asks for is counted"\n'
     result = plan(bench.study(), bench.runs, jobs=2)
     of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
-    assert (result.responses, result.responses_max) == (2 * of_an_arm, of_an_arm + 3 * of_an_arm)
-    assert result.response_tokens_max == result.responses_max * 39
+    assert_fields(
+        result,
+        responses=2 * of_an_arm,
+        responses_max=of_an_arm + 3 * of_an_arm,
+        response_tokens_max=result.responses_max * 39,
+    )
     assert (
         "rollouts: 192 responses (up to 384 where groups are dropped), at most 14,976 tokens"
         in result.lines()

@@ -9,8 +9,8 @@ import re
 import struct
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.tasks.sandbox import seccomp_filter as calls
 from gspo_lab.tasks.sandbox.isolated_process import modules
 
@@ -141,5 +141,5 @@ def test_the_numbers_are_libseccomp_s() -> None:
 
 
 def test_an_unknown_machine_is_told() -> None:
-    with pytest.raises(LabError, match="riscv64"):
+    with lab_error("riscv64"):
         calls.assemble("riscv64")

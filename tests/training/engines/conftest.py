@@ -22,12 +22,13 @@ def make_run(tmp_path: Path) -> MakeRun:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """`trained("gspo")`: what that whole run records.
 
-    A run is trained once for all tests that ask for it.
+    A run is trained once for all tests that ask for it, and makes no checkpoint on its way.
     """
     study = write_study(tmp_path_factory.mktemp("trained"))
 
     @cache
     def once(arm: str, *overrides: str, seed: int = 0) -> Memory:
-        return train(run_of(study, arm, overrides, seed), tmp_path_factory.mktemp("run"))
+        whole = ("update.checkpoint_every=99", *overrides)
+        return train(run_of(study, arm, whole, seed), tmp_path_factory.mktemp("run"))
 
     return once

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from laboratory import json_of
 from lottery import MakeRun
@@ -53,13 +54,14 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(
         "eps_clip_higher": (0.27, 4e-4),
     }
     same = inputs["gspo"]
-    assert (same["kl_ctl"], same["reward_scaling"], same["reward_bias"], same["c_clip"]) == (
-        0.0,
-        1.0,
-        0.0,
-        None,
+    assert_fields(
+        same,
+        kl_ctl=0.0,
+        reward_scaling=1.0,
+        reward_bias=0.0,
+        c_clip=None,
+        reward_norm={"mean_level": "group", "std_level": "group", "group_size": 4},
     )
-    assert same["reward_norm"] == {"mean_level": "group", "std_level": "group", "group_size": 4}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
         "seconds_update": 11.0,
         "entropy": 0.42,
     }
-    assert (message({})["entropy"], message({})["seconds_update"]) == (None, None)
+    assert_fields(message({}), entropy=None, seconds_update=None)
 
 
 def sampled(folder: Path) -> list[JsonObject]:

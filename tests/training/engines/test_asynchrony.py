@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from lottery import MakeRun, Memory, Trained, components, final, recorded, train
 
@@ -168,7 +169,7 @@ def test_a_group_trains_when_its_last_response_is_over() -> None:
     other.load(lab.state())
     for mine in (lab, other):
         three = requests(mine, 2)
-        assert (three[0].given_ids, three[0].max_tokens) == ((1, 2, 3, 4), 1)
+        assert_fields(three[0], given_ids=(1, 2, 3, 4), max_tokens=1)
         (group,) = mine.take(answered(three, ([5], True), ([0, 0], True), ([0, 0], True)), 2)
         assert [(r.response_ids, r.versions, r.truncated) for r in group.responses] == [
             ([1, 2, 3, 4, 5], [0, 0, 1, 1, 2], True),
@@ -197,14 +198,20 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
     ten = memory.steps[9]
     assert (earlier.waiting_responses, earlier.tokens_sampled_total) == (16, 16)
     for step, record in ((0, earlier), (8, initial)):
-        assert (record.prompts, record.responses, record.prompts_total) == (4, 0, 4 * (step + 1))
-        assert (record.reward_mean, record.response_tokens_mean, record.truncated_responses) == (
-            None,
-            None,
-            None,
+        assert_fields(
+            record,
+            prompts=4,
+            responses=0,
+            prompts_total=4 * (step + 1),
+            reward_mean=None,
+            response_tokens_mean=None,
+            truncated_responses=None,
+            version_lag_mean=None,
+            entropy=None,
+            grader_errors=None,
+            updates_total=0,
+            tokens_trained_total=0,
         )
-        assert (record.version_lag_mean, record.entropy, record.grader_errors) == (None, None, None)
-        assert (record.updates_total, record.tokens_trained_total) == (0, 0)
     assert 0 < earlier.flops_total < initial.flops_total
     assert memory.updates[0].step == 9
     assert (ten.responses, ten.updates_total, len([u for u in memory.updates if u.step == 9])) == (
@@ -218,9 +225,13 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
     ]
     assert (len(lengths), max(lengths)) == (16, 10)
     lags = [9 - place for length in lengths for place in range(length)]
-    assert (ten.version_lag_mean, ten.version_lag_max) == (pytest.approx(sum(lags) / len(lags)), 9)
-    assert ten.mixed_version_share == sum(length > 1 for length in lengths) / 16
-    assert ten.tokens_trained_total == 2 * sum(lengths)
+    assert_fields(
+        ten,
+        version_lag_mean=pytest.approx(sum(lags) / len(lags)),
+        version_lag_max=9,
+        mixed_version_share=sum(length > 1 for length in lengths) / 16,
+        tokens_trained_total=2 * sum(lengths),
+    )
 
 
 def test_a_step_of_few_groups_makes_an_update_of_each(trained: Trained) -> None:

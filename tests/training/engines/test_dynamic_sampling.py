@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from lottery import MakeRun, Memory, components, train
 
@@ -65,11 +66,7 @@ def test_groups_that_earned_the_same_are_dropped_and_others_asked(
     # One round: what the plain run would have trained on, without the groups that have no gradient.
     assert groups(once, 0) == spread
     earlier = once.steps[0]
-    assert (earlier.prompts, earlier.responses, earlier.dropped_groups) == (
-        4,
-        GROUP * len(spread),
-        len(alike),
-    )
+    assert_fields(earlier, prompts=4, responses=GROUP * len(spread), dropped_groups=len(alike))
     assert [
         earlier.reward_mean,
         earlier.zero_variance_groups,
@@ -96,8 +93,11 @@ def test_groups_that_earned_the_same_are_dropped_and_others_asked(
         plain.steps[0].reward_mean,
         plain.steps[0].zero_variance_groups,
     ]
-    assert often.steps[-1].prompts_total == sum(step.prompts for step in often.steps)
-    assert often.steps[-1].prompt_digest == plain.steps[-1].prompt_digest
+    assert_fields(
+        often.steps[-1],
+        prompts_total=sum(step.prompts for step in often.steps),
+        prompt_digest=plain.steps[-1].prompt_digest,
+    )
     assert plain.steps[0].dropped_groups is None
 
 
@@ -142,7 +142,7 @@ def test_rewards_that_single_precision_cannot_tell_apart_are_the_same(
     run = make_run("gspo", "steps=1", "rollout.dynamic_sampling=1")
     (Path(run.base) / "lottery.py").write_text(NEARLY)
     (step,) = train(run, tmp_path / "run").steps
-    assert (step.dropped_groups, step.responses, step.zero_variance_groups) == (4, 0, 1.0)
+    assert_fields(step, dropped_groups=4, responses=0, zero_variance_groups=1.0)
 
 
 def test_a_step_without_any_signal_makes_no_update(make_run: MakeRun, tmp_path: Path) -> None:
@@ -217,7 +217,12 @@ def test_replies_of_an_environment_count_as_the_limit_counts_them(
     run = make_run("grpo", "rollout.overlong_buffer=4")
     loop = Loop(run, components(run), Memory(), tmp_path)
     nine = Rollout(
-        loop.requests(0)[0], [1] * 9, [0.0] * 9, "", False, loss_mask=[True] * 3 + [False] * 6
+        loop.requests(0)[0],
+        [1] * 9,
+        [0.0] * 9,
+        "",
+        False,
+        loss_mask=[True, True, True] + [False] * 6,
     )
     assert loop.penalties([nine] * GROUP).tolist() == [
         [0.75] * GROUP

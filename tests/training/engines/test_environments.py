@@ -6,8 +6,8 @@ import venv
 from pathlib import Path
 
 import pytest
+from calling import lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import read_description
 from gspo_lab.running.launch import LAUNCHERS
 from gspo_lab.running.plan.preflight import preflight
@@ -53,7 +53,7 @@ def test_the_smoke_test_is_a_study_that_the_engine_takes(engine: str) -> None:
 def test_an_engine_that_is_not_installed_says_what_to_type(cache: Path) -> None:
     assert home_of("verl") == cache / "engines" / "verl"
     assert version_of("verl") is None
-    with pytest.raises(LabError, match="gspo-lab engines install verl"):
+    with lab_error("gspo-lab engines install verl"):
         python_of("verl")
 
 
@@ -62,7 +62,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(cache: Path) -> None:
     [("native", "'native' has no environment"), ("verll", r"did you mean 'verl'\?")],
 )
 def test_only_engines_with_an_environment_are_installed(cache: Path, name: str, why: str) -> None:
-    with pytest.raises(LabError, match=why):
+    with lab_error(why):
         install(name, False, print)
     assert not (cache / "engines").exists()
 
@@ -91,7 +91,7 @@ def test_a_pip_that_fails_is_told_with_its_last_lines(
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     output: list[str] = []
-    with pytest.raises(LabError, match="pip install failed") as error:
+    with lab_error("pip install failed") as error:
         install("verl", False, output.append)
     assert "No matching distribution found" in error.value.details[-1]
     assert any("verl" in line for line in output)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from lottery import STUDY, run_of, train, write_study
 
@@ -83,8 +84,12 @@ def test_a_grade_has_the_rewards_that_the_task_names(make: Make, tmp_path: Path)
         "sum": (97 + 98) % 5,
     }
     odd = grade_answer(task, problem, "?", truncated=False)
-    assert (odd.reward, odd.rewards) == (None, None)
-    assert odd.error == "the grader returned rewards named even, and the task names even, sum"
+    assert_fields(
+        odd,
+        reward=None,
+        rewards=None,
+        error="the grader returned rewards named even, and the task names even, sum",
+    )
 
 
 @pytest.mark.parametrize(

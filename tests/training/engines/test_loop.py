@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from lottery import Killed, MakeRun, Memory, Trained, components, final, recorded, train
 from safetensors.torch import load_file
@@ -155,9 +156,12 @@ def test_records_hold_what_happened(trained: Trained) -> None:
     step = memory.steps[0]
     rollouts = [a for a in memory.answers if a.bench == "rollout" and a.step == 0]
     assert (step.prompts, step.responses, len(rollouts)) == (4, 16, 16)
-    assert step.reward_mean == pytest.approx(sum(a.reward for a in rollouts) / 16)
-    assert step.tokens_sampled_total == sum(a.tokens for a in rollouts)
-    assert step.truncated_responses == sum(a.truncated for a in rollouts) / 16
+    assert_fields(
+        step,
+        reward_mean=pytest.approx(sum(a.reward for a in rollouts) / 16),
+        tokens_sampled_total=sum(a.tokens for a in rollouts),
+        truncated_responses=sum(a.truncated for a in rollouts) / 16,
+    )
     assert (
         sum(u.response_tokens for u in memory.updates if u.step == 0) == step.tokens_sampled_total
     )
@@ -211,12 +215,11 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, traine
 
 def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(trained: Trained) -> None:
     settings = ("rollout.dtype=bfloat16", "update.skip_zero_advantage=false")
-    trainer, sampler = (
-        trained("gspo", *settings, f"update.old_logprobs={old_logprobs}")
-        for old_logprobs in ("trainer", "sampler")
+    trainer = trained("gspo", *settings)
+    sampler = trained("gspo", *settings, "update.old_logprobs=sampler")
+    assert_fields(
+        trainer.steps[0], rollout_digest=sampler.steps[0].rollout_digest, evaluated_responses=16
     )
-    assert trainer.steps[0].rollout_digest == sampler.steps[0].rollout_digest
-    assert trainer.steps[0].evaluated_responses == 16
     assert trainer.steps[0].mismatch_abs_max > 1e-4, "the sampler's arithmetic is coarser"
     # The same first mini-batch: with the trainer's log-probs nothing has moved, with the sampler's
     # it moved by d.
@@ -258,9 +261,8 @@ def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, traine
 def test_the_off_policy_mask_acts_and_is_recorded(trained: Trained) -> None:
     """A limit so near 0 masks responses with A < 0 that have become less likely; a far one masks
     none and changes no bit."""
-    near, far = (
-        trained("grpo", f"objective.off_policy_mask={limit}").updates for limit in (1e-6, 1e6)
-    )
+    near = trained("grpo", "objective.off_policy_mask=1e-6").updates
+    far = trained("grpo", "objective.off_policy_mask=1e6").updates
     plain = trained("grpo").updates
     assert max(update.correction_masked_tokens or 0 for update in near) > 0
     assert {update.correction_masked_tokens for update in far if update.active_tokens} == {0.0}
@@ -269,9 +271,8 @@ def test_the_off_policy_mask_acts_and_is_recorded(trained: Trained) -> None:
 
 
 def test_an_entropy_coefficient_trains_all_responses_and_moves_the_policy(trained: Trained) -> None:
-    plain, bonus = (
-        trained("grpo", "steps=4", f"objective.entropy_coef={weight}") for weight in (0.0, 1.0)
-    )
+    plain = trained("grpo", "steps=4")
+    bonus = trained("grpo", "steps=4", "objective.entropy_coef=1.0")
     assert {step.evaluated_responses for step in bonus.steps} == {16}
     assert all(update.evaluated_responses == 4 for update in bonus.updates)
     assert bonus.updates[0].loss < plain.updates[0].loss - 1
@@ -394,7 +395,7 @@ def test_a_run_whose_ratios_underflow_ends(trained: Trained) -> None:
     overrides = ("update.learning_rate=10", "update.skip_zero_advantage=false", "steps=1")
     on_policy, *moved = trained("gspo", *overrides).updates
     assert on_policy.ess_tokens == 1.0
-    assert [update.ess_tokens for update in moved] == [None] * 3
+    assert [update.ess_tokens for update in moved] == [None, None, None]
     assert all(
         update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved
     )
@@ -429,10 +430,8 @@ CRITIC = ("objective.advantage=gae", "objective.gae_lambda=0.9", "update.epochs=
     ("arm", "steps", "settings"),
     [
         ("gspo", 3, ("update.checkpoint_every=10",)),
-        ("gspo", 3, ("update.checkpoint_every=10", "model=tiny-qwen3-moe")),
         ("gspo", 2, ("update.lora_rank=4", "update.lora_alpha=8", "rollout.dtype=bfloat16")),
         ("gspo", 2, ("update.dtype=float16", "rollout.dtype=float16")),
-        ("grpo", 3, ("update.checkpoint_every=10", *CRITIC)),
         ("gspo", 3, ("update.checkpoint_every=10", *CRITIC)),
         ("grpo", 4, ("rollout.dynamic_sampling=5", "rollout.overlong_buffer=6")),
         ("gspo", 4, ("rollout.staleness=2",)),

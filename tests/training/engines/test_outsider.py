@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from calling import gspo_lab, lab_error
 from laboratory import json_of
 
@@ -203,6 +204,6 @@ def test_an_engine_without_options_is_declared_by_its_name_alone(folder: Path) -
     for inputs in ("engine=native", "engine={name='native'}"):
         study = load_study(folder / "rates.toml", overrides=[inputs])
         settings = study.arms["slow"].settings
-        assert (settings.engine.name, settings.engine.options) == ("native", {})
+        assert_fields(settings.engine, name="native", options={})
         assert settings.model_dump(mode="json")["engine"] == "native"
         assert type(settings).model_validate(settings.model_dump(mode="json")) == settings

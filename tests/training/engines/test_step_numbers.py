@@ -54,7 +54,7 @@ def test_by_pencil() -> None:
 
 def test_what_no_response_defines_is_left_out() -> None:
     assert step_numbers(torch.zeros(0, 2), [], [], 0) == {"responses": 0}
-    assert step_numbers(torch.zeros(3, 1), [0.0] * 3, [], 0).keys() == {
+    assert step_numbers(torch.zeros(3, 1), [0.0, 0.0, 0.0], [], 0).keys() == {
         *("responses", "reward_mean", "reward_std", "grader_errors")
     }
 

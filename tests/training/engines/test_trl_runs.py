@@ -89,9 +89,7 @@ def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
         *overrides,
     )
     uninterrupted = finished(run, tmp_path / "whole")
-    (begun,) = (
-        record for record in uninterrupted.records("status") if record["state"] == "started"
-    )
+    [begun] = [record for record in uninterrupted.records("status") if record["state"] == "started"]
     assert len(uninterrupted.records("update")) == 20
 
     folder = RunFolder(tmp_path / "torn")
@@ -151,10 +149,9 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
     updates count.
     """
     settings = ("rollout.prompts_per_step=8", "steps=1")
-    item, extra = (
-        finished(make_run("gspo", TRL, f"engine.options={{{options}}}", *settings), tmp_path / name)
-        for name, options in (("one", "processes = 1"), ("more", "processes = 2, microbatches = 2"))
-    )
+    item = finished(make_run("gspo", TRL, *settings), tmp_path / "one")
+    two = "engine.options={processes = 2, microbatches = 2}"
+    extra = finished(make_run("gspo", TRL, two, *settings), tmp_path / "more")
     (alone,) = without_times(item, "step")
     (together,) = without_times(extra, "step")
     for name in (

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from lottery import MakeRun
 
@@ -116,13 +117,24 @@ def made(run: Run, step: int, totals: RunTotals, **changes: Any) -> list[Any]:
 def test_a_step_is_measured_from_its_answers(run: Run) -> None:
     records = made(run, 0, totals := RunTotals())
     (step,) = [record for record in records if isinstance(record, StepRecord)]
-    assert (step.prompts, step.responses, step.reward_mean) == (2, 4, 0.75)
-    assert step.zero_variance_groups == 0.5  # the second prompt's responses both won
-    assert step.response_tokens_mean == 7.0
-    assert step.truncated_responses == 0.25
-    assert (step.mismatch_k1, step.mismatch_k3, step.entropy) == (-1e-4, 2e-4, 2.5)
-    assert step.seconds_step == 8.5  # without the checkpoint
-    assert (step.tokens_sampled_total, step.updates_total, step.prompts_total) == (28, 2, 2)
+    assert_fields(
+        step,
+        prompts=2,
+        responses=4,
+        reward_mean=0.75,
+        # the second prompt's responses both won
+        zero_variance_groups=0.5,
+        response_tokens_mean=7.0,
+        truncated_responses=0.25,
+        mismatch_k1=-1e-4,
+        mismatch_k3=2e-4,
+        entropy=2.5,
+        # without the checkpoint
+        seconds_step=8.5,
+        tokens_sampled_total=28,
+        updates_total=2,
+        prompts_total=2,
+    )
     assert [record.minibatch for record in records if isinstance(record, UpdateRecord)] == [0, 1]
     retained = [
         record for record in records if isinstance(record, AnswerRecord)
@@ -134,11 +146,7 @@ def test_a_step_is_measured_from_its_answers(run: Run) -> None:
         ("p1", 1),
     ]
     later = next(record for record in made(run, 1, totals) if isinstance(record, StepRecord))
-    assert (later.tokens_sampled_total, later.updates_total, later.device_seconds_total) == (
-        56,
-        4,
-        17.0,
-    )
+    assert_fields(later, tokens_sampled_total=56, updates_total=4, device_seconds_total=17.0)
     assert later.prompt_digest != step.prompt_digest
 
 
@@ -151,11 +159,14 @@ def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
     )
     run = make_run("gspo", "engine=verl", "objective.advantage=gae", *single)
     (step,) = [record for record in made(run, 0, RunTotals()) if isinstance(record, StepRecord)]
-    assert (step.reward_mean, step.reward_std, step.zero_variance_groups) == (1.0, None, None)
-    assert (step.response_tokens_mean, step.response_tokens_t1, step.response_tokens_t2) == (
-        4.0,
-        4.0,
-        4.0,
+    assert_fields(
+        step,
+        reward_mean=1.0,
+        reward_std=None,
+        zero_variance_groups=None,
+        response_tokens_mean=4.0,
+        response_tokens_t1=4.0,
+        response_tokens_t2=4.0,
     )
 
 
@@ -238,23 +249,16 @@ def test_an_update_is_measured_on_rows_of_any_length(run: Run, tmp_path: Path) -
             seconds=2.0,
         )
     earlier, later = map(json.loads, path.read_text().splitlines())
-    assert (
-        earlier["step"],
-        earlier["minibatch"],
-        earlier["world"],
-        earlier["loss"],
-        earlier["seconds"],
-    ) == (
-        1,
-        1,
-        2,
-        0.5,
-        2.0,
-    )
-    assert (earlier["responses"], earlier["response_tokens"], earlier["clipped_tokens"]) == (
-        2,
-        3,
-        1,
+    assert_fields(
+        earlier,
+        step=1,
+        minibatch=1,
+        world=2,
+        loss=0.5,
+        seconds=2.0,
+        responses=2,
+        response_tokens=3,
+        clipped_tokens=1,
     )
     assert earlier["response_detail"]["length"] == [2, 1]
     assert earlier["log_ratio_max_abs"] == pytest.approx(0.1)

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -111,11 +112,7 @@ def test_every_text_is_its_utf8_bytes_and_back(text: str) -> None:
 
 
 def test_special_tokens_are_numbers_that_no_text_can_forge() -> None:
-    assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.bos_token_id) == (
-        PAD_ID,
-        EOS_ID,
-        None,
-    )
+    assert_fields(TOKENIZER, pad_token_id=PAD_ID, eos_token_id=EOS_ID, bos_token_id=None)
     assert len(TOKENIZER) == 258 <= VOCABULARY
     assert EOS_ID not in TOKENIZER.encode("stop<eos>")
     assert TOKENIZER.decode([72, 105, EOS_ID, PAD_ID, PAD_ID], skip_special_tokens=True) == "Hi"
@@ -135,11 +132,7 @@ def test_the_saved_tokenizer_is_the_same(tmp_path: Path) -> None:
     text = "é <eos> , 's\0"
     assert loaded.encode(text) == list(text.encode())
     assert loaded.decode(loaded.encode(text)) == text
-    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (
-        PAD_ID,
-        EOS_ID,
-        "left",
-    )
+    assert_fields(loaded, pad_token_id=PAD_ID, eos_token_id=EOS_ID, padding_side="left")
 
 
 @pytest.mark.parametrize("name", EMBEDDED)

@@ -138,7 +138,8 @@ def _shards(*, lacks: bool = False, cut: bool = False) -> Callable[[Path], None]
     def harm(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
         (folder / "model.safetensors").unlink()
-        start, later = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+        start = "model-00001-of-00002.safetensors"
+        later = "model-00002-of-00002.safetensors"
         places = {name: later if "norm" in name else start for name in tensors}
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
         for file in (start, later):

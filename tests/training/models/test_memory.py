@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from assertions import assert_fields
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import Settings, load_study
@@ -245,8 +246,9 @@ def total(folder: Path, *overrides: str) -> float:
 def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
     count = SMALL.parameters
     actual = estimate(SMALL, settings(tmp_path), prompt_tokens=200, response_tokens=1000)
-    assert (actual.weights, actual.gradients, actual.optimizer) == (4 * count, 4 * count, 8 * count)
-    assert actual.copies == 2 * count
+    assert_fields(
+        actual, weights=4 * count, gradients=4 * count, optimizer=8 * count, copies=2 * count
+    )
     # 32 prompts x 8 responses x 1,200 positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
     cache = 256 * 1200 * 28 * 2 * 1024 * BYTES["bfloat16"]
     assert actual.sampling == pytest.approx(cache + 256 * 151_936 * 12)
@@ -257,8 +259,7 @@ def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
         SMALL, settings(tmp_path, "update.lora_rank=16"), prompt_tokens=200, response_tokens=1000
     )
     adapters = SMALL.adapter_parameters(16)
-    assert (adapted.weights, adapted.gradients) == (2 * count + 4 * adapters, 4 * adapters)
-    assert adapted.copies == 0.0
+    assert_fields(adapted, weights=2 * count + 4 * adapters, gradients=4 * adapters, copies=0.0)
     tokens = {"prompt_tokens": 200, "response_tokens": 1000, "answer_tokens": 1300}
     requested = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=True)
     on_cpu = estimate(SMALL, settings(tmp_path), **tokens, on_gpu=False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from assertions import assert_fields
 from calling import lab_error
 from tiny_moe import (
     EXPERTS,
@@ -276,7 +277,7 @@ def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(n
     with torch.no_grad(), routers.tap(ROWS, POSITIONS) as tap:
         model(ids)
     assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), tap.natural_BSLK.long())
-    assert (routers.layers, routers.experts, routers.top_k) == (LAYERS, EXPERTS, TOP_K)
+    assert_fields(routers, layers=LAYERS, experts=EXPERTS, top_k=TOP_K)
     router: Any
     for layer, (_, router) in enumerate(routers.modules):
         logits = computed.states[layer][0].double() @ router.weight.detach().double().T

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
-from calling import gspo_lab
+from assertions import assert_fields
+from calling import gspo_lab, lab_error
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import load_study
 from gspo_lab.study.schema import UpcycleTable
@@ -67,7 +67,7 @@ def test_without_noise_the_mixture_is_the_dense_model(
     mixture, _ = load_model(str(tmp_path / "moe"), dtype="float32", device="cpu")
     routers = Routers.of(mixture)
     assert routers is not None
-    assert (routers.layers, routers.experts, routers.top_k) == (count, 3, 2)
+    assert_fields(routers, layers=count, experts=3, top_k=2)
     ids = tokenizer("7 + 8 = 15", return_tensors="pt").input_ids
     torch.testing.assert_close(mixture(ids).logits, original(ids).logits, rtol=1e-4, atol=1e-4)
 
@@ -79,7 +79,7 @@ def test_noise_makes_the_experts_differ(tmp_path: Path) -> None:
     assert result.kl > 1e-6
     assert result == again
     manifest = json.loads((tmp_path / "moe" / "upcycled.json").read_text())
-    assert (manifest["experts"], manifest["kl"]) == (4, result.kl)
+    assert_fields(manifest, experts=4, kl=result.kl)
     weights = (tmp_path / "moe" / "model.safetensors").read_bytes()
     assert weights == (tmp_path / "again" / "model.safetensors").read_bytes()
 
@@ -89,7 +89,7 @@ def test_a_mixture_that_differs_is_not_saved(
 ) -> None:
     source = dense(tmp_path / "dense", "Llama")
     monkeypatch.setattr(upcycling, "MAX_DIFFERENCE", 0.0)
-    with pytest.raises(LabError, match="and 0 is allowed: nothing was saved"):
+    with lab_error("and 0 is allowed: nothing was saved"):
         upcycle(source, tmp_path / "moe", UpcycleTable())
     assert not (tmp_path / "moe").exists()
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_made_is_one_line(
     tmp_path: Path, settings: UpcycleTable, message: str
 ) -> None:
     source = dense(tmp_path / "dense", "Llama")
-    with pytest.raises(LabError, match=message):
+    with lab_error(message):
         upcycle(source, tmp_path / "moe", settings)
 
 
@@ -166,5 +166,5 @@ objective = "gspo"
     (tmp_path / "dense").rename(tmp_path / "away")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = load_study(file).runs()[0].settings
-    with pytest.raises(LabError, match="the model 'dense' is neither embedded"):
+    with lab_error("the model 'dense' is neither embedded"):
         ensure_mixture(settings, tmp_path)

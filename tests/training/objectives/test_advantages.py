@@ -75,7 +75,7 @@ def test_equal_rewards_give_exactly_zero_and_groups_sum_to_zero(method: str) -> 
     out = advantages(REWARDS, method)
     assert out[2].tolist() == [0.0, 0.0, 0.0, 0.0]
     assert out.sum(dim=1).abs().max() < 1e-12
-    assert advantages(torch.full((2, 3), 0.1), method).tolist() == [[0.0] * 3] * 2
+    assert advantages(torch.full((2, 3), 0.1), method).tolist() == [[0.0, 0.0, 0.0]] * 2
 
 
 def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
@@ -174,7 +174,7 @@ def test_lambda_1_is_the_return_less_the_value_and_lambda_0_the_td_error() -> No
 
 def test_a_critic_that_knows_nothing_gives_every_token_the_reward() -> None:
     adv_BT, return_BT = gae(row(0, 0, 0.7), row(0, 0, 0), ALL, gamma=1.0, gae_lambda=1.0)
-    assert adv_BT.tolist() == return_BT.tolist() == [[0.7] * 3]
+    assert adv_BT.tolist() == return_BT.tolist() == [[0.7, 0.7, 0.7]]
 
 
 def test_a_tools_tokens_are_no_steps() -> None:
@@ -190,7 +190,9 @@ def test_a_tools_tokens_are_no_steps() -> None:
 
 
 def test_the_reward_stands_at_the_last_token_of_the_mask() -> None:
-    mask_BT = torch.tensor([[True, True, False, False], [True, False, True, False], [False] * 4])
+    mask_BT = torch.tensor(
+        [[True, True, False, False], [True, False, True, False], [False, False, False, False]]
+    )
     actual = at_last_token(torch.tensor([0.5, 2.0, 3.0]), mask_BT)
     assert actual.tolist() == [[0, 0.5, 0, 0], [0, 0, 2.0, 0], [0, 0, 0, 0]]
 

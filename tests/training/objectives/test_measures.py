@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from measuring import numbers
 
@@ -39,18 +40,21 @@ def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> J
 def test_token_rule() -> None:
     out = measured("token", clip_low=0.2, clip_high=0.27)
     # Binding: the two 1.5 (A > 0) and the 0.5 (A < 0); the 8 has A = 0 and never binds.
-    assert out["clipped_tokens"] == 3
-    assert out["clip_fraction_tokens"] == pytest.approx(3 / 7)
-    assert out["clip_fraction_tokens_high"] == pytest.approx(2 / 7)
-    assert out["clip_fraction_tokens_low"] == pytest.approx(1 / 7)
-    assert out["clip_fraction_active_tokens"] == pytest.approx(3 / 6)
-    assert out["clip_fraction_responses"] == pytest.approx((2 / 4 + 1 / 2 + 0) / 3)
-    assert out["clip_any_responses"] == pytest.approx(2 / 3)
-    assert out["effective_fraction_tokens"] == pytest.approx(3 / 7)
-    # GSPO's rule on the same batch: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens.
-    assert out["would_clip_fraction_tokens_grpo"] == pytest.approx(3 / 7)
-    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
-    assert out["dual_clip_fraction_tokens"] is None
+    assert_fields(
+        out,
+        clipped_tokens=3,
+        clip_fraction_tokens=pytest.approx(3 / 7),
+        clip_fraction_tokens_high=pytest.approx(2 / 7),
+        clip_fraction_tokens_low=pytest.approx(1 / 7),
+        clip_fraction_active_tokens=pytest.approx(3 / 6),
+        clip_fraction_responses=pytest.approx((2 / 4 + 1 / 2 + 0) / 3),
+        clip_any_responses=pytest.approx(2 / 3),
+        effective_fraction_tokens=pytest.approx(3 / 7),
+        # GSPO's rule on the same batch: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens.
+        would_clip_fraction_tokens_grpo=pytest.approx(3 / 7),
+        would_clip_fraction_tokens_gspo=pytest.approx(2 / 7),
+        dual_clip_fraction_tokens=None,
+    )
 
 
 # |e_y - p| of each token; with two tokens in a vocabulary it is sqrt(2) (1 - p_y).
@@ -86,7 +90,7 @@ def test_the_share_of_the_gradient_that_is_clipped() -> None:
     assert shares_of_the_gradient(PRESETS["fspo"]) == (None, *rules)
     assert measured("token")["clip_fraction_gradient"] is None, "without probabilities: unknown"
     idle = numbers(L * 0, MASK, ADV * 0, ~ALL, grpo, BANDS)
-    assert (idle["clip_fraction_tokens"], idle["clip_fraction_gradient"]) == (0.0, None)
+    assert_fields(idle, clip_fraction_tokens=0.0, clip_fraction_gradient=None)
 
 
 def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
@@ -98,8 +102,12 @@ def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
     clipped_BT = MASK & (ADV > 0) & (L.exp() > 1.27)
     metrics = {"clip_fraction_tokens": clipped_BT, "dual_clip_fraction_tokens": dual_BT}
     out = numbers(L, MASK, ADV, ALL, settings, BANDS, metrics)
-    assert (out["clipped_tokens"], out["dual_clip_fraction_tokens"]) == (2, pytest.approx(1 / 7))
-    assert out["effective_fraction_tokens"] == pytest.approx((6 - 2 - 1) / 7)
+    assert_fields(
+        out,
+        clipped_tokens=2,
+        dual_clip_fraction_tokens=pytest.approx(1 / 7),
+        effective_fraction_tokens=pytest.approx((6 - 2 - 1) / 7),
+    )
 
 
 def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
@@ -120,12 +128,15 @@ def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
 def test_sequence_rule() -> None:
     out = measured("sequence", clip_low=0.2, clip_high=0.2)
     # Both active responses bind whole: 4 + 2 tokens.
-    assert out["clip_fraction_tokens"] == pytest.approx(6 / 7)
-    assert out["clip_fraction_responses"] == pytest.approx(2 / 3)
-    assert out["clip_fraction_active_tokens"] == 1.0
-    assert out["effective_fraction_tokens"] == 0.0
-    # The counterfactual uses the reference bands, not this arm's own.
-    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+    assert_fields(
+        out,
+        clip_fraction_tokens=pytest.approx(6 / 7),
+        clip_fraction_responses=pytest.approx(2 / 3),
+        clip_fraction_active_tokens=1.0,
+        effective_fraction_tokens=0.0,
+        # The counterfactual uses the reference bands, not this arm's own.
+        would_clip_fraction_tokens_gspo=pytest.approx(2 / 7),
+    )
 
 
 def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_not() -> None:
@@ -148,21 +159,20 @@ def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_n
 
 def test_nothing_evaluated_is_not_measured() -> None:
     out = numbers(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
-    assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (
-        0,
-        3,
-        0.0,
-    )
+    assert_fields(out, evaluated_responses=0, responses=3, clip_fraction_tokens=0.0)
     prefixes = ("log_ratio", "ess", "chi2", "stale")
     assert {out[name] for name in out if name.startswith(prefixes)} == {None}
 
 
 def test_spread() -> None:
     out = measured("token")
-    assert out["response_tokens"] == 7
-    assert out["responses"] == 3
-    assert out["log_ratio_max_abs"] == pytest.approx(LN(8))
-    assert out["ratio_max_negative"] == 1.0
+    assert_fields(
+        out,
+        response_tokens=7,
+        responses=3,
+        log_ratio_max_abs=pytest.approx(LN(8)),
+        ratio_max_negative=1.0,
+    )
     mean = (2 * LN(1.5) + LN(0.5) + LN(8)) / 7
     assert out["stale_k1"] == pytest.approx(-mean)
     square = (2 * LN(1.5) ** 2 + LN(0.5) ** 2 + LN(8) ** 2) / 7
@@ -181,16 +191,25 @@ def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample
 ) -> None:
     """exp(-800) is 0; exp(-400) is 2e-174, and its square is 0."""
     out = numbers(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
-    assert (out["ess_tokens"], out["ess_responses"]) == (None, None)
-    assert (out["chi2_tokens"], out["stale_k1"], out["log_ratio_max_abs"]) == (-1.0, -far, -far)
+    assert_fields(
+        out,
+        ess_tokens=None,
+        ess_responses=None,
+        chi2_tokens=-1.0,
+        stale_k1=-far,
+        log_ratio_max_abs=-far,
+    )
 
 
 def test_band_counts_give_the_grid() -> None:
     counts = measured("token")["band_counts"]
     # A < 0 tokens: 0.5 and 1.0. 0.5 < 1 - 0.2 x {1/4, 1/2, 1, 2} but not < 1 - 0.8.
-    assert counts["grpo"]["low"] == [1, 1, 1, 1, 0]
-    # A > 0 tokens: 1.5, 1.5, 1, 1; 1.5 > 1 + 0.27 x {1/4, 1/2, 1} only.
-    assert counts["grpo"]["high"] == [2, 2, 2, 0, 0]
+    assert_fields(
+        counts["grpo"],
+        low=[1, 1, 1, 1, 0],
+        # A > 0 tokens: 1.5, 1.5, 1, 1; 1.5 > 1 + 0.27 x {1/4, 1/2, 1} only.
+        high=[2, 2, 2, 0, 0],
+    )
     assert counts["gspo"]["high"] == [4, 4, 0, 0, 0]
 
 
@@ -198,10 +217,13 @@ def test_response_detail() -> None:
     clipped = torch.zeros_like(MASK)
     clipped[0, :2] = True
     out = response_detail(L, MASK, ADV, clipped, tokens=True)
-    assert out["length"] == [4, 2, 1]
-    assert out["advantage"] == [1.0, -1.0, 0.0]
-    assert out["sum_log_ratio"] == pytest.approx([2 * LN(1.5), LN(0.5), LN(8)], rel=1e-6)
-    assert out["clipped_tokens"] == [2, 0, 0]
+    assert_fields(
+        out,
+        length=[4, 2, 1],
+        advantage=[1.0, -1.0, 0.0],
+        sum_log_ratio=pytest.approx([2 * LN(1.5), LN(0.5), LN(8)], rel=1e-6),
+        clipped_tokens=[2, 0, 0],
+    )
     assert [len(row) for row in out["log_ratios"]] == [4, 2, 1]
 
 

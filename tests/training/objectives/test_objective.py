@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from assertions import assert_fields
 from measuring import batch_of, gradient, numbers
 from torch import Tensor
 
@@ -212,18 +213,24 @@ def test_measures() -> None:
     out = mismatch_measures(MISMATCH, TOKENS)
     tokens = [LN(4), -LN(4), 0.0, LN(1.5), LN(1.5)]
     mean = sum(tokens) / 5
-    assert out["mismatch_k1"] == pytest.approx(-mean)
-    assert out["mismatch_k3"] == pytest.approx((4 + 0.25 + 1 + 1.5 + 1.5) / 5 - 1 - mean)
-    assert out["mismatch_abs_max"] == pytest.approx(LN(4))
-    assert out["mismatch_outside_2"] == pytest.approx(2 / 5)
+    assert_fields(
+        out,
+        mismatch_k1=pytest.approx(-mean),
+        mismatch_k3=pytest.approx((4 + 0.25 + 1 + 1.5 + 1.5) / 5 - 1 - mean),
+        mismatch_abs_max=pytest.approx(LN(4)),
+        mismatch_outside_2=pytest.approx(2 / 5),
+    )
     sd = math.sqrt(sum(x * x for x in tokens) / 5 - mean**2)
-    assert out["mismatch_std_tokens"] == pytest.approx(sd)
-    # Means of the responses: 0 and ln 1.5
-    assert out["mismatch_std_responses"] == pytest.approx(LN(1.5) / 2)
-    assert out["mismatch_abs_max_responses"] == pytest.approx(LN(1.5))
-    assert out["mismatch_std_independent"] == pytest.approx(sd * math.sqrt((1 / 3 + 1 / 2) / 2))
-    # Products 1 and 2.25
-    assert out["mismatch_outside_2_responses"] == 0.5
+    assert_fields(
+        out,
+        mismatch_std_tokens=pytest.approx(sd),
+        # Means of the responses: 0 and ln 1.5
+        mismatch_std_responses=pytest.approx(LN(1.5) / 2),
+        mismatch_abs_max_responses=pytest.approx(LN(1.5)),
+        mismatch_std_independent=pytest.approx(sd * math.sqrt((1 / 3 + 1 / 2) / 2)),
+        # Products 1 and 2.25
+        mismatch_outside_2_responses=0.5,
+    )
     assert mismatch_measures(MISMATCH, TOKENS & False) == {}
 
 
@@ -265,12 +272,15 @@ def test_clips_by_the_sign_of_the_advantage_and_what_a_correction_leaves() -> No
     }
     everyone = torch.ones(2, dtype=torch.bool)
     out = numbers(MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], {}, metrics)
-    assert out["clip_fraction_positive_tokens"] == pytest.approx(1 / 3)
-    assert out["clip_fraction_negative_tokens"] == 0.0
-    assert out["correction_weight_mean"] == pytest.approx((1 + 0 + 1 + 0.5 + 0.5) / 5)
-    assert out["correction_masked_tokens"] == pytest.approx(1 / 5)
-    # Of five active tokens one is clipped, another one masked.
-    assert out["effective_fraction_tokens"] == pytest.approx(3 / 5)
+    assert_fields(
+        out,
+        clip_fraction_positive_tokens=pytest.approx(1 / 3),
+        clip_fraction_negative_tokens=0.0,
+        correction_weight_mean=pytest.approx((1 + 0 + 1 + 0.5 + 0.5) / 5),
+        correction_masked_tokens=pytest.approx(1 / 5),
+        # Of five active tokens one is clipped, another one masked.
+        effective_fraction_tokens=pytest.approx(3 / 5),
+    )
 
 
 def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
@@ -294,14 +304,18 @@ def test_a_preset_gives_the_paper_s_values(
     preset: str, level: Level, low: float, high: float
 ) -> None:
     actual = PRESETS[preset]
-    assert (actual.importance_sampling_level, actual.clip_low, actual.clip_high, actual.clip) == (
-        level,
-        low,
-        high,
-        "fixed",
+    assert_fields(
+        actual,
+        importance_sampling_level=level,
+        clip_low=low,
+        clip_high=high,
+        clip="fixed",
+        aggregation="seq-mean-token-mean",
+        advantage="group-mean-std",
+        dual_clip=None,
+        kl_coef=0.0,
+        regularised=False,
     )
-    assert (actual.aggregation, actual.advantage) == ("seq-mean-token-mean", "group-mean-std")
-    assert (actual.dual_clip, actual.kl_coef, actual.regularised) == (None, 0.0, False)
     assert actual.replace(kl_coef=0.1).regularised
     assert actual.replace(entropy_coef=0.1).regularised
 

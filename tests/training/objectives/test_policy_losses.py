@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 from measuring import batch_of, gradient, numbers
@@ -344,17 +345,14 @@ def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
 
 def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
     actual = measured(Objective(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
-    assert actual["gate_mean"] is None
-    assert (
-        actual["clipped_tokens"],
-        actual["clip_fraction_tokens_high"],
-        actual["clip_fraction_tokens_low"],
-    ) == (
-        2,
-        0.25,
-        0.25,
+    assert_fields(
+        actual,
+        gate_mean=None,
+        clipped_tokens=2,
+        clip_fraction_tokens_high=0.25,
+        clip_fraction_tokens_low=0.25,
+        effective_fraction_tokens=0.5,
     )
-    assert actual["effective_fraction_tokens"] == 0.5
 
 
 def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:

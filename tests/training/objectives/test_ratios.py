@@ -7,6 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from assertions import assert_fields
 from measuring import numbers
 
 from gspo_lab.recording.records import UpdateRecord, update
@@ -116,11 +117,7 @@ def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() ->
     actual = numbers(
         out.log_ratio_BT, mask_BT, adv_BT, everyone, PRESETS["gspo"], reference_bands([])
     )
-    assert (actual["response_tokens"], actual["active_tokens"], actual["clipped_tokens"]) == (
-        2,
-        2,
-        2,
-    )
+    assert_fields(actual, response_tokens=2, active_tokens=2, clipped_tokens=2)
     assert response_detail(out.log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=True)[
         "length"
     ] == [2]
@@ -139,5 +136,5 @@ def test_advantages_may_differ_within_a_response() -> None:
     assert float(out.loss) == pytest.approx(-(2 * (1 + 4e-4) - 3 * 2 * 2) / 4)
     everyone = torch.ones(1, dtype=torch.bool)
     actual = numbers(l_BT, mask_BT, adv_BT, everyone, PRESETS["gspo-token"], reference_bands([]))
-    assert (actual["clip_fraction_tokens_high"], actual["clip_fraction_tokens_low"]) == (0.5, 0.0)
+    assert_fields(actual, clip_fraction_tokens_high=0.5, clip_fraction_tokens_low=0.0)
     assert response_detail(l_BT, mask_BT, adv_BT, out.clipped_BT)["advantage"] == [-1.0]

@@ -1,6 +1,7 @@
 """A recorder's own choices: without detail, and without word on which responses were evaluated."""
 
 import torch
+from assertions import assert_fields
 
 from gspo_lab.training.objectives.presets import PRESETS
 from gspo_lab.training.objectives.recorder import Recorder
@@ -17,6 +18,4 @@ def test_all_responses_count_and_detail_waits_for_its_step() -> None:
         adv_BT=torch.tensor([[1.0, 1.0], [-1.0, -1.0]]),
         metrics={"clip_fraction_tokens": torch.zeros(2, 2, dtype=torch.bool)},
     )
-    assert record.response_tokens == 3
-    assert record.clip_fraction_tokens == 0
-    assert record.response_detail is None
+    assert_fields(record, response_tokens=3, clip_fraction_tokens=0, response_detail=None)

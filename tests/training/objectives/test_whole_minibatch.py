@@ -203,7 +203,8 @@ def test_chance_is_the_same_each_time_and_takes_as_many_as_it_should() -> None:
     batch = Batch(mask_BT, torch.randn(20, 1).expand(20, 10), logp_BT, 20, 200)
     settings = ClipCov(policy_loss="clip-cov", clip_cov_share=0.1, clip_cov_low=0.5)
     moved = moved_by(logp_BT, batch, settings)
-    start, later = (LOSSES["clip-cov"].select(settings, moved) for _ in range(2))
+    start = LOSSES["clip-cov"].select(settings, moved)
+    later = LOSSES["clip-cov"].select(settings, moved)
     assert torch.equal(start, later)
     assert int(start.sum()) == 20
     assert (covariance(moved)[start] > 0.5).all()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from followed import SMALL, TOKENIZER, gaps, move, requests
 
 from gspo_lab.tasks.base import Problem
@@ -176,13 +177,14 @@ def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None
             actual[row] = joined(actual[row], later)
         assert len(going) > 5
         for item, other in zip(actual, complete, strict=True):
-            assert (item.response_ids, item.text, item.truncated) == (
-                other.response_ids,
-                other.text,
-                other.truncated,
+            assert_fields(
+                item,
+                response_ids=other.response_ids,
+                text=other.text,
+                truncated=other.truncated,
+                logprobs=pytest.approx(other.logprobs, abs=2e-5),
+                loss_mask=None,
             )
-            assert item.logprobs == pytest.approx(other.logprobs, abs=2e-5)
-            assert item.loss_mask is None
             if other.routes is not None:
                 assert item.routes.shape == other.routes.shape
 
@@ -233,18 +235,20 @@ def test_joining_keeps_versions_masks_and_others_tokens() -> None:
         versions=[4],
     )
     settings = joined(earlier, later)
-    assert (settings.request, settings.response_ids, settings.logprobs) == (
-        requested,
-        [10, 11, 99, 12],
-        [-1.0, -2.0, 0.0, -3.0],
+    assert_fields(
+        settings,
+        request=requested,
+        response_ids=[10, 11, 99, 12],
+        logprobs=[-1.0, -2.0, 0.0, -3.0],
+        loss_mask=[True, True, False, True],
+        versions=[3, 3, 4, 4],
+        text="ab!c",
+        truncated=False,
     )
-    assert (settings.loss_mask, settings.versions) == ([True, True, False, True], [3, 3, 4, 4])
-    assert (settings.text, settings.truncated) == ("ab!c", False)
     third = Rollout(
         dataclasses.replace(requested, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False
     )
-    assert joined(settings, third).loss_mask == [True, True, False, True, True]
-    assert joined(settings, third).versions is None
+    assert_fields(joined(settings, third), loss_mask=[True, True, False, True, True], versions=None)
     with pytest.raises(
         ValueError, match="p: the given tokens do not begin with the earlier response"
     ):
@@ -263,7 +267,7 @@ def test_marks_of_thinking_stay_in_the_text_where_they_are_special_tokens(
 ) -> None:
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": [*marks, "<|turn|>"]})
-    opening, closing = (tokenizer.convert_tokens_to_ids(mark) for mark in marks)
+    opening, closing = tokenizer.convert_tokens_to_ids(list(marks))
     turn = tokenizer.convert_tokens_to_ids("<|turn|>")
     thought = [opening, *tokenizer.encode(r"so \boxed{25}"), closing]
     ids = [turn, *thought, *tokenizer.encode(" It is unclear."), tokenizer.eos_token_id]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from assertions import assert_fields
 from followed import SMALL, TOKENIZER
 
 from gspo_lab.tasks import Problem, ReplyError, Turn
@@ -137,9 +138,8 @@ def test_a_reply_that_fails_ends_its_own_response_alone(sampler: TransformersSam
     complete = conversed(sampler, Echo())
     broken = conversed(sampler, Broken())
     for place in (0, 1, 3, 4, 5):  # log-probs have other last bits in another batch
-        assert (broken[place].response_ids, broken[place].turns) == (
-            complete[place].response_ids,
-            complete[place].turns,
+        assert_fields(
+            broken[place], response_ids=complete[place].response_ids, turns=complete[place].turns
         )
     assert [turn.error for turn in broken[2].turns] == [None, "it broke"]
     assert broken[2].response_ids == complete[2].response_ids[: len(broken[2].response_ids)]
