@@ -73,10 +73,8 @@ class Chart:
     log: bool = False
     log_x: bool = False
     """Positions are drawn on a logarithmic axis, with a tick at each of them."""
-    share: bool = False
-    """Values are shares, shown in per cent."""
     from_zero: bool = False
-    """Values count things, or are shares: the axis starts at zero."""
+    """The axis starts at zero, as that of shares always does."""
     steps: bool = False
     """Lines change at once, and stay until they change again."""
     small: bool = False
@@ -92,6 +90,11 @@ class Chart:
     reach: tuple[float, float] | None = None
     """The study's first and last step: the axis of a line chart holds them, wherever its lines end.
     """
+
+    @property
+    def share(self) -> bool:
+        """Whether values are shares, by their unit: they are shown in per cent, from zero on."""
+        return self.y_title.startswith("share")
 
     @cached_property
     def means(self) -> list[Series]:
@@ -128,7 +131,9 @@ class Chart:
     def axis(self) -> "Axis":
         """The axis of the values: holds all of them, and those that were published."""
         values = [*self.values(), *(reference.value for reference in self.references)]
-        return log_axis(values) if self.log else linear_axis(values, from_zero=self.from_zero)
+        if self.log:
+            return log_axis(values)
+        return linear_axis(values, from_zero=self.from_zero or self.share)
 
     def placed(self, values: Sequence[OptionalFloat]) -> list[OptionalFloat]:
         """Where values stand: on a logarithmic axis zero has a place of its own, below the lowest

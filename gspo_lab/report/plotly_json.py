@@ -157,7 +157,7 @@ def axis_range(chart: Chart) -> tuple[float, float]:
     room = 0.12 if chart.kind == "dots" else 0.04
     low = (
         axis.low
-        if chart.from_zero and axis.low == 0 and chart.kind == "lines"
+        if (chart.from_zero or chart.share) and axis.low == 0 and chart.kind == "lines"
         else axis.low - 0.04 * reach
     )
     return low, axis.high + room * reach

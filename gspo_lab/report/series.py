@@ -285,8 +285,8 @@ def curve(
     study: Source,
     metric: str,
     title: str,
-    unit: str,
     *,
+    unit: str = "",
     id: str = "",
     note: str = "",
     envelope: bool = False,
@@ -295,23 +295,24 @@ def curve(
 ) -> Chart:
     """One metric over the training steps: span means of every seed, and per arm their mean.
 
-    With `envelope` the band reaches from the lowest to the highest single value (of a metric of
-    `EXTREMES`). `compute` lets the chart be drawn against prompts, tokens, FLOPs and device seconds
-    too. `look` goes to the chart.
+    Its unit is the record's, unless another is given. With `envelope` the band reaches from the
+    lowest to the highest single value (of a metric of `EXTREMES`). `compute` lets the chart be
+    drawn against prompts, tokens, FLOPs and device seconds too. `look` goes to the chart.
     """
     by_arm = points(study, metric, envelope=envelope, compute=compute)
+    reading = Reading(metric, Window(Steps.ALL))
     texts = [note, DRAWN, course(study).note, axes(study)[1] if compute else ""]
     series = all_lines(by_arm, sides_of(study, by_arm) if compute else {})
     reach = float(max(1, steps_of(study) - 1))
     look |= {
         "note": " ".join(filter(None, texts)),
-        "reading": Reading(metric, Window(Steps.ALL)).key,
+        "reading": reading.key,
     }
     return Chart(
         id or f"m-{metric.replace('_', '-')}",
         title,
         "step",
-        unit,
+        unit or reading.column.unit.replace("/", " per "),
         series,
         reach=(0.0, reach),
         **look,

@@ -48,8 +48,8 @@ HOSTILE = "<b onclick=alert(1)>&amp;</b>\u202e%{x}"
 X = (0.0, 1.0)
 
 
-def lines(*series: Series, **look: Any) -> Chart:
-    return Chart("m-x", "X", "step", "share", series, **look)
+def lines(*series: Series, unit: str = "value", **look: Any) -> Chart:
+    return Chart("m-x", "X", "step", unit, series, **look)
 
 
 def traces(chart: Chart, role: str | None = None) -> list[JsonObject]:
@@ -98,7 +98,7 @@ def test_the_sentence_tells_the_ends_of_each_mean() -> None:
     assert sentence(lines(*series)) == (
         "Line chart, X: grpo from 0.250 at step 0 to 0.500 at 9; gspo not measured."
     )
-    shares = lines(Series("a", X, (0.0, 0.125)), share=True)
+    shares = lines(Series("a", X, (0.0, 0.125)), unit="share")
     assert "a from 0 % at step 0 to 12.5 % at 1" in sentence(shares)
 
 
@@ -222,9 +222,7 @@ def test_dots_stand_at_their_categories_with_seeds_beside_each_other_and_their_v
         Series("a", ("0", "1"), (0.0, 0.2)),
         *(Series("a", ("0", "1"), (0.0, 0.3), seed=s) for s in (4, 7)),
     ]
-    chart = Chart(
-        "m-b", "B", "mini-batch", "share", tuple(series), kind="dots", from_zero=True, share=True
-    )
+    chart = Chart("m-b", "B", "mini-batch", "share", tuple(series), kind="dots")
     found = plot(chart, {"a": 0})
     *seeds, mean = found["data"]
     assert {one["type"] for one in found["data"]} == {"scatter"}

@@ -398,7 +398,7 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 @pytest.mark.parametrize("metric", ["ratio_max_negative", "grad_norm"])
 def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
-        chart = curve(Source(evidence, "toy"), metric, "", "", envelope=True)
+        chart = curve(Source(evidence, "toy"), metric, "", envelope=True)
         frame = read_updates(evidence, "toy", [metric])
     own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]
     line = of(chart, "grpo")

@@ -10,10 +10,11 @@
     runs/_subjects/<name>/subject.json               -> subjects
                           evaluations/, grades/      as in a run
 
-Each run is one transaction that holds its new rows *and* how far its files were read, so a kill at
-any moment loses nothing and repeats nothing. Files whose size and time of change (the inode's) are
-known are not opened. A journal that has grown is read from where the last ingest stopped, if the
-digest of the line there is the same; else it is read anew.
+A record's field is the column of that name in the table of its kind. Each run is one transaction
+that holds its new rows *and* how far its files were read, so a kill at any moment loses nothing and
+repeats nothing. Files whose size and time of change (the inode's) are known are not opened. A
+journal that has grown is read from where the last ingest stopped, if the digest of the line there
+is the same; else it is read anew.
 """
 
 import json

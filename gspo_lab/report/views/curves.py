@@ -132,7 +132,6 @@ def _reward(study: Source) -> Chart:
         study,
         "reward_mean",
         "Training reward",
-        "mean reward",
         id="m-reward",
         note=OTHER_FUNCTIONS if _rewards_differ(study) else REWARD,
         compute=True,
@@ -145,11 +144,9 @@ def _clip_curve(study: Source) -> Chart:
         study,
         CLIP_FRACTION,
         "Clipped tokens",
-        "share of tokens",
         id="m-clip",
         note=CLIPPING,
         log=True,
-        share=True,
         references=CLIPPED,
         finding=clip_gap(study),
     )
@@ -162,10 +159,7 @@ def _clipped_gradient(study: Source) -> Chart | None:
         study,
         "clip_fraction_gradient",
         "Clipped share of the gradient",
-        "share of the gradient",
         note=GRADIENT,
-        from_zero=True,
-        share=True,
     )
 
 
@@ -176,10 +170,7 @@ def _routing(study: Source) -> Chart | None:
         study,
         "expert_change",
         "Expert change",
-        "share of experts",
         note=ROUTING,
-        from_zero=True,
-        share=True,
         references=EXPERT_CHANGE,
     )
 
@@ -297,8 +288,6 @@ def stable_chart(study: Source) -> Chart | None:
         "share of runs",
         tuple(series),
         note=STABLE.format(runs=label),
-        from_zero=True,
-        share=True,
         steps=True,
         reach=(0.0, float(last)),
         reading="stable",
@@ -339,8 +328,6 @@ def _stable_at_the_end(counts: dict[str, tuple[int, int]], finding: str, note: s
         tuple(series),
         kind="dots",
         note=note,
-        from_zero=True,
-        share=True,
         reading="stable",
         finding=finding,
     )

@@ -266,8 +266,6 @@ def stability_view(study: Source) -> StabilityView | None:
         "share of runs",
         tuple(series),
         kind="dots",
-        from_zero=True,
-        share=True,
         reading="collapsed",
     )
     return StabilityView(statements("decision", decision(study)), doses, by_id(chart))
@@ -371,7 +369,6 @@ def _clipped_chart(laws: Lengths) -> Chart:
         tuple(series),
         kind="dots",
         log=True,
-        share=True,
         references=CLIPPED,
         reading="clip_fraction_tokens.by-length",
         note=f"Each rule on its own arm's batches, all mini-batches. {DOTS}"

@@ -155,7 +155,6 @@ def _by_minibatch(study: Source) -> Chart:
         note=f"{DOTS} {minibatch_zero}",
         kind="dots",
         log=True,
-        share=True,
     )
 
 
@@ -178,7 +177,6 @@ def _counterfactual(study: Source) -> Chart:
         note=BOTH_RULES.format(dots=DOTS, ranges=listed),
         kind="dots",
         log=True,
-        share=True,
     )
 
 
@@ -218,8 +216,6 @@ def experts_view(study: Source) -> ExpertsView | None:
         "share of experts",
         per_minibatch(study, Reading(CHANGE)),
         kind="dots",
-        from_zero=True,
-        share=True,
         note=f"After the learning rate's warm-up. {DOTS}"
         " Mini-batch 0 comes before any update of its batch.",
         reading=Reading(CHANGE).key,
@@ -231,8 +227,6 @@ def experts_view(study: Source) -> ExpertsView | None:
         "share of experts",
         dots_by_arm(study, layers),
         kind="dots",
-        from_zero=True,
-        share=True,
         reading=LAYERS.key,
         note=f"{LAYERS.label().capitalize()}. {curves.sample_note}".strip(),
     )
@@ -295,8 +289,6 @@ def _replay_chart(
         tuple(series),
         kind="dots",
         log=unit == "tokens",
-        from_zero=unit != "tokens",
-        share=True,
         note=f"{reading.label().capitalize()}. Arms that differ in nothing but the replay. {DOTS}",
         reading=reading.key,
     )
@@ -320,7 +312,7 @@ def _cost(study: Source) -> dict[str, JsonObject]:
 
 
 DIAGNOSTICS = STYLE["diagnostics"]
-"""Metric, title, unit and look of each chart; its id is `m-` and the metric's name."""
+"""Metric, title and look of each chart; its id is `m-` and the metric's name."""
 
 BINS = 8
 LEAST = 20
@@ -347,8 +339,8 @@ class DiagnosticsView(View):
 def diagnostics_view(study: Source) -> DiagnosticsView:
     """What explains a difference."""
     charts = []
-    for metric, title, unit, look in DIAGNOSTICS:
-        charts.append(curve(study, metric, title, unit, small=True, **look))
+    for metric, title, look in DIAGNOSTICS:
+        charts.append(curve(study, metric, title, small=True, **look))
     return DiagnosticsView(by_id(*charts, by_length(study)), skipping(study.declaration))
 
 
