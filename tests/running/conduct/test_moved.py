@@ -1,10 +1,9 @@
 """The folder of the runs is moved while a study runs, and the database's lock is held."""
 
 import fcntl
-import subprocess
-import sys
 
 import pytest
+from calling import gspo_lab
 from counting import Bench
 from waiting import ended
 
@@ -37,23 +36,19 @@ def test_a_moved_folder_is_one_line_and_no_run_is_finished_without_its_records(
     assert bench.steps_of("a/s0")[-1] == 3
 
 
-def test_a_held_lock_is_named_and_readers_read_what_is_there(bench: Bench) -> None:
+def test_a_held_lock_is_named_and_readers_read_what_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.finish()
+    monkeypatch.chdir(bench.folder)
     lock = database_lock(database_of(bench.runs))
     with lock.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write("4711 " + "here")
         file.flush()
-        for words in (["show"], ["show", "count"], ["certify", "count"], ["report", "count"]):
-            output = subprocess.run(
-                [sys.executable, "-m", "gspo_lab.cli", *words, "--runs", str(bench.runs)],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-                cwd=bench.folder,
-            )
-            assert output.returncode in (0, 1), output.stderr
-            assert "is held by process 4711 on here" in output.stderr
-            assert output.stdout
+        for words in (("show",), ("show", "count"), ("certify", "count"), ("report", "count")):
+            said = gspo_lab(*words, "--runs", bench.runs)
+            assert said.code in (0, 1), said
+            assert "is held by process 4711 on here" in said.err
+            assert said.out

@@ -34,12 +34,12 @@ HONEST = Program("print(int(input()) + 1)")
 def neighbours(
     sandbox: Sandbox, others: Sequence[Future[list[ExecutionResult]]]
 ) -> list[ExecutionResult]:
-    """The outcomes of an honest program, which adds 1 to 41 ten times a second until the others
+    """The outcomes of an honest program, which adds 1 to 41 three times a second until the others
     are done.
     """
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
-        time.sleep(0.1)
+        time.sleep(0.3)
         return not all(other.done() for other in others)
 
     return sandbox.run(HONEST, [b"41"] * 9999, TIGHT, go_on=go_on)

@@ -41,6 +41,20 @@ def drift(parts_: RunComponents, scale: float = 0.02) -> None:
             p.add_(scale * p.std() * torch.randn(p.shape, generator=generator))
 
 
+ROWS = torch.arange(16)
+
+
+def drifted(
+    make_run: MakeRun, arm: str, *overrides: str, routes: bool = False, scale: float = 0.02
+) -> tuple[RunComponents, Experience]:
+    """The parts of a run and a batch of it, from which its policy has moved."""
+    setting = components(make_run(arm, *overrides))
+    experience = experience_of(setting, routes=routes)
+    setting.policy.fill_old_policy(experience, ROWS)
+    drift(setting, scale)
+    return setting, experience
+
+
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(torch.linalg.norm(a - b) / torch.linalg.norm(b))
 
@@ -58,15 +72,12 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         ),
         ("objective.entropy_coef=0.1",),
     ):
-        run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
-        setting = components(run)
-        experience = experience_of(setting, routes="rollout" in str(overrides))
-        rows = torch.arange(16)
-        setting.policy.fill_old_policy(experience, rows)
-        drift(setting)
+        wide = ("arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
+        routes = "rollout" in str(overrides)
+        setting, experience = drifted(make_run, "gspo", *wide, routes=routes)
         complete = gradient(setting, experience, fresh=False)
         for tokens in (1, 60, 120):
-            assert len(list(microbatches(experience, rows, tokens))) > 1
+            assert len(list(microbatches(experience, ROWS, tokens))) > 1
             assert (
                 relative(gradient(setting, experience, fresh=False, tokens=tokens), complete) < 1e-6
             )
@@ -83,19 +94,16 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
         "clip_high=0.01",
     )
     ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
-    setting = components(make_run("gspo", *(f"arm.gspo.{item}" for item in (*expected, *ends))))
-    experience = experience_of(setting)
-    rows = torch.arange(16)
-    fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, rows, True))[0]
+    settings = [f"arm.gspo.{item}" for item in (*expected, *ends)]
+    setting, experience = drifted(make_run, "gspo", *settings)
+    fresh = setting.updater.prepared(experience, MinibatchRows(0, 0, ROWS, True))[0]
     assert fresh is setting.updater.objective
-    setting.policy.fill_old_policy(experience, rows)
-    drift(setting)
     actual = []
     for tokens in (10**9, 60):
         setting.policy.microbatch_tokens = tokens
-        actual.append(setting.updater.prepared(experience, MinibatchRows(0, 1, rows, False))[0])
+        actual.append(setting.updater.prepared(experience, MinibatchRows(0, 1, ROWS, False))[0])
     assert actual[0] == actual[1] != fresh
-    result = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+    result = setting.updater.update(experience, MinibatchRows(0, 1, ROWS, False))
     measured = update_record(setting.updater, experience, result)
     assert (measured.bapo_clip_low, measured.bapo_clip_high) == (
         actual[0].clip_low,
@@ -110,20 +118,16 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
 
 def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
     """Also of a mini-batch that takes no pass: 0 is measured there."""
-    setting = components(make_run("grpo", "objective.dual_clip=1.001"))
-    experience = experience_of(setting)
-    rows = torch.arange(16)
-    setting.policy.fill_old_policy(experience, rows)
-    drift(setting)
+    setting, experience = drifted(make_run, "grpo", "objective.dual_clip=1.001")
     setting.policy.microbatch_tokens = 60
-    result = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+    result = setting.updater.update(experience, MinibatchRows(0, 1, ROWS, False))
     above_MT = (result.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
     record = update_record(setting.updater, experience, result)
     assert (
         record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
     )
     experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
-    idle = setting.updater.update(experience, MinibatchRows(0, 2, rows, False))
+    idle = setting.updater.update(experience, MinibatchRows(0, 2, ROWS, False))
     record = update_record(setting.updater, experience, idle)
     assert record.dual_clip_fraction_tokens == 0.0
 
@@ -141,16 +145,12 @@ def test_first_minibatch_gradients_of_grpo_and_gspo_are_equal(make_run: MakeRun)
 def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: MakeRun) -> None:
     gradients = []
     for checkpointing in ("false", "true"):
-        run = make_run(
-            "grpo",
+        settings = (
             "model=tiny-qwen3-moe",
             "routing_replay=old-policy",
             f"update.gradient_checkpointing={checkpointing}",
         )
-        setting = components(run)
-        experience = experience_of(setting)
-        setting.policy.fill_old_policy(experience, torch.arange(16))
-        drift(setting, 0.1)
+        setting, experience = drifted(make_run, "grpo", *settings, scale=0.1)
         gradients.append(gradient(setting, experience, fresh=False, tokens=100))
     assert relative(gradients[1], gradients[0]) < 1e-6
 
@@ -162,7 +162,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
     for replay in ("old-policy", "rollout"):
         setting = components(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"))
         experience = experience_of(setting, routes=replay == "rollout")
-        setting.policy.fill_old_policy(experience, torch.arange(16))
+        setting.policy.fill_old_policy(experience, ROWS)
         recorded = (
             experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
         )
@@ -174,7 +174,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
                 lambda _, arguments, catch=catch: catch.append(arguments[1].clone())
             )
         gradient(setting, experience, fresh=False, tokens=100)
-        split = list(microbatches(experience, torch.arange(16), 100))
+        split = list(microbatches(experience, ROWS, 100))
         assert len(split) > 1
         for index, part in enumerate(split):
             rows, positions = part.input_BS.shape
@@ -206,7 +206,7 @@ def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(
     )
     setting = components(run)
     experience = experience_of(setting)
-    minibatches = torch.arange(16).chunk(4)
+    minibatches = ROWS.chunk(4)
     for rows in minibatches[1:]:
         setting.policy.fill_old_policy(experience, rows)
     for index, rows in enumerate(minibatches[1:], start=1):
@@ -255,7 +255,7 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
         if skip:
             experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
         if not fresh:
-            setting.policy.fill_old_policy(experience, torch.arange(16))
+            setting.policy.fill_old_policy(experience, ROWS)
             drift(setting)
         actual.append(gradient(setting, experience, fresh=fresh, tokens=100))
     assert relative(actual[1], actual[0]) < 1e-5
@@ -272,12 +272,11 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
             make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01")
         )
         experience = experience_of(setting)
-        rows = torch.arange(16)
-        setting.updater.update(experience, MinibatchRows(0, 0, rows, True))
+        setting.updater.update(experience, MinibatchRows(0, 0, ROWS, True))
         experience.adv_NT = torch.zeros_like(experience.adv_NT)
         if skip:
             experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
-        result = setting.updater.update(experience, MinibatchRows(0, 1, rows, False))
+        result = setting.updater.update(experience, MinibatchRows(0, 1, ROWS, False))
         assert (result.columns["loss"], result.columns["grad_norm"], result.finite) == (
             0.0,
             0.0,
@@ -294,9 +293,6 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
 def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
     gradients = []
     for arm in ("grpo", "gspo"):
-        setting = components(make_run(arm))
-        experience = experience_of(setting)
-        setting.policy.fill_old_policy(experience, torch.arange(16))
-        drift(setting)
+        setting, experience = drifted(make_run, arm)
         gradients.append(gradient(setting, experience, fresh=False))
     assert relative(gradients[1], gradients[0]) > 1e-3

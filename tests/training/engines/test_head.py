@@ -22,6 +22,10 @@ WEIGHTS = torch.arange(1, 13).view(3, 4)
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
 
 
+def small(name: str) -> Any:
+    return gemma() if name == "gemma2" else build(name, 1, {"layers": 1, "width": 32})
+
+
 def batch(model: Any) -> tuple[JsonObject, torch.Tensor]:
     generator = torch.Generator().manual_seed(2)
     ids = torch.randint(0, model.config.vocab_size, (3, 9), generator=generator)
@@ -64,7 +68,7 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, retained: bool) ->
 def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
     name: str, block: int, retained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = gemma() if name == "gemma2" else build(name, seed=1)
+    model = small(name)
     in_blocks(monkeypatch, block, retained=retained)
     inputs, target_BT = batch(model)
     logp_BT, entropy_BT, size_BT = token_logprobs(
@@ -95,7 +99,7 @@ def test_entropies_have_a_gradient(
     """Of log-probs and entropies together, against the whole logits; some tokens have a gradient by
     entropy alone.
     """
-    model = gemma() if name == "gemma2" else build(name, seed=1)
+    model = small(name)
     if not at_once:
         in_blocks(monkeypatch, 500, retained=retained)
     inputs, target_BT = batch(model)
@@ -123,7 +127,7 @@ def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
     """As clipping leaves them: the same gradient, from products over the others alone; and of none
     of them, zeros.
     """
-    model = build("tiny-qwen3", seed=1)
+    model = small("tiny-qwen3")
     in_blocks(monkeypatch, 500, retained=retained)
     inputs, target_BT = batch(model)
     for weight_BT in (WEIGHTS * (WEIGHTS % 3 != 0), WEIGHTS * 0):
@@ -138,7 +142,7 @@ def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
 
 def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under autocast the products are bfloat16's, and every gradient float32's."""
-    model = build("tiny-qwen3", seed=1)
+    model = small("tiny-qwen3")
     model.lm_head.bias = torch.nn.Parameter(torch.linspace(-1, 1, model.config.vocab_size))
     in_blocks(monkeypatch, 500, retained=True)
     inputs, target_BT = batch(model)
@@ -221,7 +225,7 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_logits_at_once_tell_the_same_size_of_a_gradient() -> None:
-    model = build("tiny-qwen3", seed=1)
+    model = small("tiny-qwen3")
     inputs, target_BT = batch(model)
     plain_BT, _, none = token_logprobs(
         model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False

@@ -10,7 +10,6 @@ from measuring import batch_of, gradient, numbers
 from torch import Tensor
 
 from gspo_lab.training.objectives import PRESETS, Batch, mismatch_measures, surrogate
-from gspo_lab.training.objectives.losses import LOSSES
 from gspo_lab.training.objectives.objective import mismatch_weight
 from gspo_lab.training.objectives.presets import with_published_range
 from gspo_lab.training.objectives.ratios import Level
@@ -337,11 +336,3 @@ def test_a_correction_has_its_published_range_where_none_is_stated(
     assert with_published_range({**unset, "mismatch_high": 7.0})["mismatch_high"] == 7.0
     none = {**unset, "mismatch_correction": "none"}
     assert with_published_range(none) == none
-
-
-def test_which_losses_see_a_whole_mini_batch_first() -> None:
-    assert {name for name, loss in LOSSES.items() if loss.sees_whole} == {
-        "bapo",
-        "clip-cov",
-        "kl-cov",
-    }
