@@ -1,15 +1,15 @@
 """`diagnose`: one training log, without a study."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gspo_lab.cli.exchange import parse_pair, parse_settings
-from gspo_lab.cli.output import console, print_json, print_lines
+from gspo_lab.cli.output import print_json, print_lines
 from gspo_lab.cli.shared_options import ConfigFile, Json, LoggedBy, Mapped
 from gspo_lab.common.states import Exit
-from gspo_lab.common.text import visible
 
 if TYPE_CHECKING:
     from gspo_lab.analysis.diagnosis import Diagnosis
@@ -21,7 +21,8 @@ EXAMPLES = {
         "gspo-lab diagnose runs/my_study/gspo/s0 --fail-on error",
     ),
 }
-COLOURS = {"error": "red", "warn": "yellow", "note": "cyan", "unknown": "dim", "ok": "green"}
+BELOW = " " * 25
+"""The margin of what stands below a signal's value."""
 
 
 def diagnose(
@@ -59,13 +60,13 @@ def diagnose(
     """
     from gspo_lab.analysis.diagnosis import LEVELS, read_log
     from gspo_lab.analysis.diagnosis import diagnose as diagnose_log
-    from gspo_lab.exchange.importers import RunSpec, parse_run_spec, parse_stated_study
-    from gspo_lab.exchange.importers.run_specs import SOURCES
+    from gspo_lab.analysis.diagnosis.log import guess_source
+    from gspo_lab.exchange.importers import parse_run_spec, parse_stated_study
 
     columns = dict(parse_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
-    options = {"path": log, "logged_by": logged_by, "map": columns, "config": config}
-    checked = parse_run_spec({**options, "source": source or next(iter(SOURCES))}, "diagnose")
-    spec: RunSpec = checked.replace(source=source)
+    options: dict[str, object] = {"path": log, "source": source or guess_source(Path(log))}
+    options |= {"logged_by": logged_by, "map": columns, "config": config}
+    spec = parse_run_spec(options, "diagnose")
     settings = parse_stated_study(parse_settings(overrides), "log", "gspo-lab diagnose")
     diagnosis = diagnose_log(read_log(spec, run, settings.of("")))
     if json:
@@ -79,28 +80,18 @@ def diagnose(
 
 
 def _print(diagnosis: "Diagnosis") -> None:
-    """The diagnosis for people: what was recognised, and a table with the worst signals first."""
-    from rich.markup import escape
-    from rich.table import Table
-
+    """The diagnosis for people: what was recognised, then the signals, the worst first."""
     from gspo_lab.analysis.diagnosis import LEVELS
     from gspo_lab.analysis.diagnosis.diagnose import LIMIT, UNKNOWN
 
-    print_lines([diagnosis.source])
-    print_lines([f"  {name}: {fact}" for name, fact in diagnosis.recognised().items()])
-    print_lines([f"  note: {note}" for note in diagnosis.notes])
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("level", "signal", "found, usual, and what to change"):
-        table.add_column(column, overflow="fold")
+    lines = [diagnosis.source]
+    lines += [f"  {name}: {fact}" for name, fact in diagnosis.recognised().items()]
+    lines += [f"  note: {note}" for note in diagnosis.notes]
     for signal in sorted(diagnosis.signals, key=lambda signal: -LEVELS.index(signal.level)):
-        lines = [signal.value]
+        lines.append(f"{signal.level:7}  {signal.name:14}  {signal.value}")
         if signal.usual and signal.value != UNKNOWN:
-            lines.append(f"usual: {signal.usual} [{signal.source}]")
+            lines.append(f"{BELOW}usual: {signal.usual} [{signal.source}]")
         if signal.advice:
-            label = "change: " if signal.level != "unknown" else ""
-            lines.append(f"{label}{signal.advice}")
-        text = "\n".join(escape(visible(line)) for line in lines)
-        level = f"[{COLOURS[signal.level]}]{signal.level}[/]"
-        table.add_row(level, signal.name, text)
-    console().print(table)
-    print_lines([LIMIT])
+            label = "" if signal.level == "unknown" else "change: "
+            lines.append(f"{BELOW}{label}{signal.advice}")
+    print_lines([*lines, LIMIT])

@@ -143,7 +143,9 @@ def evaluate(
     ] = None,
     published_answers: Annotated[
         int | None,
-        typer.Option(help="With --published: its number of answers. Default: one a problem."),
+        typer.Option(
+            min=1, help="With --published: its number of answers. Default: one a problem."
+        ),
     ] = None,
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,

@@ -25,8 +25,6 @@ class PublishedNumber:
             raise LabError(
                 f"--published {self.number:g}: must be per cent (47.4) or a share (.474)"
             )
-        if self.answers is not None and self.answers < 1:
-            raise LabError(f"--published-answers {self.answers}: must be a whole number from 1 up")
 
     def compared(self, row: JsonMapping, bench: Bench) -> JsonObject:
         """The difference of a row's score from the published one, by the two scores' own intervals
@@ -37,24 +35,17 @@ class PublishedNumber:
         """
         share = self.number if self.number <= 1 else self.number / 100
         answers = self.answers or bench.available
-        comparison = {
-            "share": share,
-            "answers": answers,
-            "answers_known": self.answers is not None,
-            "difference": None,
-            "low": None,
-            "high": None,
-            "distinguishable": None,
-            "differs": unusual_settings(bench),
-        }
+        comparison = dict.fromkeys(("difference", "low", "high", "distinguishable"))
         if row["low"] is not None:
             low, high = jeffreys(share, 0.0, answers, 0.95)
             difference = row["score"] - share
             least = difference - math.hypot(row["score"] - row["low"], high - share)
             most = difference + math.hypot(row["high"] - row["score"], share - low)
-            comparison |= {"difference": difference, "low": least, "high": most}
+            comparison = {"difference": difference, "low": least, "high": most}
             comparison["distinguishable"] = not least <= 0 <= most
-        return comparison
+        known = self.answers is not None
+        facts = {"share": share, "answers": answers, "answers_known": known}
+        return facts | comparison | {"differs": unusual_settings(bench)}
 
 
 def unusual_settings(bench: Bench) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.output import print_either, print_lines
+from gspo_lab.cli.output import console, print_either, print_lines
 from gspo_lab.cli.shared_options import (
     REPORTS,
     RUNS,
@@ -195,6 +195,7 @@ def _compare_logs(
     from gspo_lab.exchange.importers.build_declaration import existing_import
     from gspo_lab.exchange.importers.compared_logs import import_compared, logs_by_arm
     from gspo_lab.report import render, write
+    from gspo_lab.report.terminal import print_answer
     from gspo_lab.running.conduct.study_lock import archive
 
     logs = logs_by_arm(words)
@@ -221,7 +222,8 @@ def _compare_logs(
         typer.echo(rendered.json, nl=False)
         return
     print_lines([f"note: {note}" for note in imported.notes], err=True)
-    print_lines([*rendered.lines])
+    for answer in rendered.answers.values():
+        print_answer(answer, console())
     if len(imported.runs) == len(logs):
         count = seeds_needed(PAIR_SD, SOUGHT)
         print_lines(

@@ -35,7 +35,7 @@ def arms_table(view: AnswerView) -> Table:
         table.add_column(title, justify="right")
     for name, arm in view.arms.items():
         by_seed = [NONE if score is None else f"{score:.3f}" for score in arm.by_seed.values()]
-        cells = [f"{arm.finished}/{arm.runs}", arm.scores, swept.get(name) or " ".join(by_seed)]
+        cells = [f"{arm.counted}/{arm.runs}", arm.scores, swept.get(name) or " ".join(by_seed)]
         cells += [arm.unstable_text, arm.clipped_text]
         if failing:
             cells.append(NONE if arm.not_graded is None else percent(arm.not_graded))

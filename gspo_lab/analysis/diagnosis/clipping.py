@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from gspo_lab.analysis.diagnosis.own_run import FIRST, LATER
 from gspo_lab.analysis.diagnosis.setup import SAMPLER
-from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, share, signal
 from gspo_lab.common.plain_data import table_beside
 from gspo_lab.study.lints import NARROW, SATURATED, WIDE
 from gspo_lab.training.objectives.calibration import saturated_share
 
 CLIP = "clip fraction"
+FIRST_CLIP = f"{FIRST}clip_fraction_tokens"
 DISTANCE = "distance to the old policy"
 SEQUENCE = "sequence"
 PUBLISHED = "seq-mean-token-mean"
@@ -29,16 +30,15 @@ def ratios(case: Case) -> Finding:
         if series is not None and series.values.any():
             return Finding("ok", f"ratios move: {series.name} is not 0")
     if setup.updates == 1 and setup.old != SAMPLER:
-        level: Level = "warn" if setup.level == SEQUENCE else "note"
         unsure = "" if setup.old else ", if the old log-probs are the trainer's"
         value = (
             f"every ratio is 1: one update per rollout batch{unsure}; GRPO and GSPO are the same"
         )
-        return Finding(level, value, advice)
+        return Finding("warn" if setup.level == SEQUENCE else "note", value, advice)
     if moved is not None and not moved.hidden:
         return Finding("warn", f"every ratio is 1: {moved.name} is 0 in all rows", advice)
     if case.clip is None or case.clip.hidden:
-        return case.not_recorded_or_rounded("distance", CLIP, DISTANCE)
+        return case.not_recorded("distance", CLIP, DISTANCE)
     value = f"{case.clip.name} is 0 in all rows: every ratio is 1, or the range is wide"
     return Finding("note", value, advice)
 
@@ -49,11 +49,11 @@ def clip_fraction(case: Case) -> Finding:
     setup = case.setup
     clip = case.clip
     if clip is None:
-        return case.not_recorded_or_rounded("clip", CLIP, "clip_fraction_tokens")
+        return case.not_recorded("clip", CLIP, "clip_fraction_tokens")
     value = f"{clip.mean_text} ({clip.name})"
-    initial = case.log.first_of(f"{FIRST}clip_fraction_tokens")
+    initial = case.log.first_of(FIRST_CLIP)
     later = case.log.first_of(f"{LATER}clip_fraction_tokens")
-    if initial is not None and later is not None:
+    if initial and later:
         value += f", mini-batch 0: {share(initial.low)}, later ones: {share(later.low)}"
     if not setup.clips:
         return Finding("ok", value, usual=f"not known for {setup.loss}")
@@ -76,15 +76,15 @@ def old_log_probs(case: Case) -> Finding:
     setup = case.setup
     advice = setup.keys("old")
     if setup.old == SAMPLER:
-        initial = case.log.first_of(f"{FIRST}clip_fraction_tokens")
+        initial = case.log.first_of(FIRST_CLIP)
         clipped = "" if initial is None else f"; {share(initial.low)} is clipped before any update"
         narrow = setup.level == SEQUENCE and (setup.widest or WIDE) < NARROW
         clips = initial is None or initial.low > LEAST
-        level: Level = "warn" if narrow and clips else "note"
-        return Finding(level, f"the sampler's{clipped}", setup.keys("old", "range"))
+        advice = setup.keys("old", "range")
+        return Finding("warn" if narrow and clips else "note", f"the sampler's{clipped}", advice)
     spread = case.log.first_of(f"{FIRST}log_ratio_std_tokens")
-    if spread is not None and spread.high > SAME:
-        value = f"ratios of mini-batch 0 spread by {share(spread.high)} nats, not 0"
+    if spread is not None and spread.low > SAME:
+        value = f"ratios of mini-batch 0 spread by {share(spread.low)} nats, not 0"
         return Finding("warn", value, advice)
     if setup.updates == 1 and case.clip is not None and case.clip.low > 0:
         value = f"not the policy's own: {case.clip.name} is not 0 with one update per rollout batch"
@@ -113,8 +113,8 @@ def clip_range(case: Case) -> Finding:
         return Finding("ok", f"that of {setup.loss}", usual="its paper's")
     if setup.level is None or setup.widest is None:
         return case.not_recorded("settings")
-    low = setup.clip_range[0] or setup.widest
-    high = setup.clip_range[1] or setup.widest
+    low = setup.low or setup.widest
+    high = setup.high or setup.widest
     value = f"{setup.range_text}, {setup.level} ratio"
     advice = setup.keys("range")
     if setup.level != SEQUENCE:

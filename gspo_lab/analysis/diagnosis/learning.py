@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gspo_lab.analysis.diagnosis.log import consistent_count
-from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, signal
+from gspo_lab.analysis.diagnosis.log import ANSWERS, consistent_count
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, signal
 from gspo_lab.analysis.stats.collapse import (
     SMALL_ENTROPY,
     entropy_adrift,
@@ -15,6 +15,8 @@ from gspo_lab.analysis.stats.proportions import clopper_pearson
 FEW_ROWS = 4
 """Fewer rows than this have no trend."""
 SPIKE = 10.0
+LUCK = 5.0
+"""Standard deviations of the later rows within which a first row may lie above them by chance."""
 FEW_ANSWERS = 100
 SCORE = "score/"
 
@@ -23,8 +25,8 @@ SCORE = "score/"
 def entropy(case: Case) -> Finding:
     """The entropy and its fall."""
     series = case.log.first_of("entropy")
-    if series is None:
-        return case.not_recorded_or_rounded("entropy", "entropy")
+    if series is None or series.hidden:
+        return case.not_recorded("entropy", "entropy")
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"
     if series.values.min() < 0 or not series.values.any():
         return Finding("unknown", f"{value}: not the entropy of a policy that samples")
@@ -50,8 +52,8 @@ def gradient(case: Case) -> Finding:
         step = dead.steps[np.argmax(dead.values > 0)]
         return Finding("error", f"loss or gradient not finite, first at step {step:g}", advice)
     norm = case.log.first_of("grad_norm")
-    if norm is None:
-        return case.not_recorded_or_rounded("gradient", "grad_norm")
+    if norm is None or norm.hidden:
+        return case.not_recorded("gradient", "grad_norm")
     middle = float(np.median(norm.values))
     value = f"median {middle:.2g}, largest {norm.values.max():.2g} ({norm.name})"
     if middle == 0:
@@ -65,19 +67,27 @@ def gradient(case: Case) -> Finding:
 @signal("reward")
 def reward(case: Case) -> Finding:
     """A reward that falls after its best."""
-    series = case.log.first_of("reward_mean", "training reward")
-    if series is None:
-        return case.not_recorded("reward")
+    names = ("reward_mean", "training reward")
+    series = case.log.first_of(*names)
+    if series is None or series.hidden:
+        return case.not_recorded("reward", *names)
     value = f"{series.start:.3g} to {series.end:.3g} ({series.name})"
+    if not series.values.any():
+        value += ": 0 in all rows, which train nothing"
+        return Finding("warn", value, case.setup.keys("groups"))
     outcome = stability(series.steps, series.values, len(series))
     if not outcome.judged:
         return Finding("ok", f"{value}; not judged: that needs 19 rows")
     value += f", best moving average {outcome.peak:.3g}"
-    levels: dict[Level, int | None] = {"error": outcome.collapse, "warn": outcome.regression}
-    for level, onset in levels.items():
-        if onset is not None:
-            advice = f"stop at the best score; {case.setup.keys('rate', 'range')}"
-            return Finding(level, f"{value}: it falls, from step {onset} on", advice)
+    advice = f"stop at the best score; {case.setup.keys('rate', 'range')}"
+    onset = outcome.collapse or outcome.regression
+    if onset is not None:
+        value += f": it falls, from step {onset} on"
+        return Finding("error" if outcome.collapse else "warn", value, advice)
+    # A fall within the first rows, whose mean is the start there.
+    first, *later = series.values
+    if first - series.end > max(0.5 * abs(first), LUCK * np.std(later)):
+        return Finding("warn", f"{value}: below half of the first row, {first:.3g}", advice)
     return Finding("ok", value)
 
 
@@ -100,7 +110,7 @@ def _of_bench(case: Case, name: str) -> tuple[str, int | None]:
     bench = name.removeprefix(SCORE)
     scores = list(case.log.rows[name].values())
     value = f"{bench} {scores[-1]:.3g}"
-    recorded = case.log.first_of(f"answers/{bench}")
+    recorded = case.log.first_of(ANSWERS + bench)
     count = consistent_count(scores) if recorded is None else int(recorded.values[-1])
     if count is None or not 0 <= scores[-1] <= 1:
         return value, None

@@ -1,6 +1,5 @@
 """One training log as series of numbers by step, read through the importers."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,11 +11,10 @@ import numpy as np
 from gspo_lab.analysis.diagnosis.own_run import MINIBATCHES, read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
+from gspo_lab.exchange.importers import read_log as read_run
 from gspo_lab.exchange.importers.base import RunSpec, few
-from gspo_lab.exchange.importers.config import read_config
-from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.metric_names import Metric, recognise
-from gspo_lab.exchange.importers.run_specs import reader_of
+from gspo_lab.exchange.importers.run_specs import RunLog, runs_inside
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
 from gspo_lab.exchange.importers.tables import entries
 from gspo_lab.recording.records import AnswerRecord, Record, ScoreRecord
@@ -41,6 +39,8 @@ CONFIGS = ("args.json", "config.yaml")
 VERSIONS = ("swift_version", "trl_version", "verl_version", "version", "transformers_version")
 """Keys of a program's version."""
 MOST_ANSWERS = 2000
+ANSWERS = "answers/"
+"""Prefix of the number of answers to a benchmark."""
 Rows = dict[str, dict[int, float]]
 """Numbers by column or own name, and by step."""
 
@@ -49,14 +49,13 @@ Rows = dict[str, dict[int, float]]
 class Series:
     """One number of the log by step. `name` is the log's own name of it.
 
-    `hidden` rows were printed as a rounded zero, at most `below`, and are not in `values`.
+    `hidden` rows were printed as a rounded zero, and are not in `values`.
     """
 
     name: str
     steps: Floats
     values: Floats
     hidden: int = 0
-    below: float = 0.0
 
     def __len__(self) -> int:
         return len(self.values)
@@ -67,31 +66,20 @@ class Series:
         return float(self.values.sum()) / (len(self) + self.hidden)
 
     @property
-    def high(self) -> float:
-        """The largest possible mean over all rows."""
-        return self.low + self.hidden * self.below / (len(self) + self.hidden)
-
-    @property
     def mean_text(self) -> str:
-        """The mean over all rows with two digits, or the two ends between which it lies."""
-        if not self.hidden:
-            return f"{self.low:.2g}"
-        return f"{self.low:.2g} to {self.high:.2g} ({self.hidden} rows printed as a rounded zero)"
-
-    @property
-    def fifth(self) -> int:
-        """A fifth of the rows, one at least."""
-        return max(1, len(self) // 5)
+        """The mean over all rows with two digits, the smallest possible one if rows are hidden."""
+        hidden = f" or more ({self.hidden} rows printed as a rounded zero)" if self.hidden else ""
+        return f"{self.low:.2g}{hidden}"
 
     @property
     def start(self) -> float:
         """The mean over the first fifth of the rows."""
-        return float(self.values[: self.fifth].mean())
+        return float(np.mean(self.values[: max(1, len(self) // 5)]))
 
     @property
     def end(self) -> float:
         """The mean over the last fifth of the rows."""
-        return float(self.values[-self.fifth :].mean())
+        return float(np.mean(self.values[-max(1, len(self) // 5) :]))
 
 
 @dataclass
@@ -100,7 +88,7 @@ class TrainingLog:
 
     `settings` are the lab's dotted settings as far as the log or the user states them, `config` the
     program's own keys, without secrets. `rounded` are names that were printed as 0.000 at some
-    steps, with the largest number that prints so, and how many steps. `rows` holds each column, or
+    steps, with that text and how many steps. `rows` holds each column, or
     the program's own name, by step.
     """
 
@@ -111,37 +99,24 @@ class TrainingLog:
     config: Mapping[str, Any]
     notes: Sequence[str] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    rounded: dict[str, tuple[float, int]] = field(default_factory=dict)
+    rounded: dict[str, tuple[str, int]] = field(default_factory=dict)
     rows: Rows = field(default_factory=dict)
 
     def first_of(self, *names: str) -> Series | None:
-        """The first of these columns, own names or quantities that has a number; none of
-        prompts.
-        """
+        """The first of these columns, own names or quantities that has a number."""
         for name in names:
             keys = [name]
             for logged, metric in self.metrics.items():
-                if metric.quantity == name and not logged.startswith("prompt_length"):
+                if metric.quantity == name:
                     keys += [metric.column or logged, logged]
             for key in keys:
-                if numbers := self.rows.get(key):
-                    logged = self._logged_name(key)
-                    below, hidden = self.rounded.get(logged, (0.0, 0))
-                    steps = np.array(list(numbers), dtype=np.float64)
-                    return Series(logged, steps, np.array(list(numbers.values())), hidden, below)
+                if key in self.rows:
+                    metrics = self.metrics.items()
+                    logged = next((own for own, metric in metrics if metric.column == key), key)
+                    steps, values = np.array([*self.rows[key].items()]).T
+                    _, hidden = self.rounded.get(logged, ("", 0))
+                    return Series(logged, steps, values, hidden)
         return None
-
-    def rounded_name(self, *names: str) -> str | None:
-        """The first name of these columns or quantities that was printed as a rounded zero."""
-        for name in self.rounded:
-            metric = self.metrics[name]
-            if {name, metric.column, metric.quantity} & set(names):
-                return name
-        return None
-
-    def _logged_name(self, column: str) -> str:
-        names = [name for name, metric in self.metrics.items() if metric.column == column]
-        return names[0] if names else column
 
 
 def read_log(
@@ -153,42 +128,38 @@ def read_log(
     LabError for a log that cannot be read.
     """
     path = Path(spec.path)
+    name = without_home(str(path))
     stated = settings or {}
     spec = spec.replace(source=spec.source or guess_source(path))
     if spec.source == OWN_RUN:
         declared, version, records = read_own_run(path)
         public, _ = public_settings(declared)
         rows = _rows(records, MINIBATCHES, 0)
-        name = without_home(str(path))
         return TrainingLog(name, OWN_RUN, version, {**public, **stated}, public, rows=rows)
     if spec.source == "verl" and spec.logged_by is None:
         # AReaL's hook writes the same form
         names = (_head(path) or {}).get("data", ())
         spec = spec.replace(logged_by=recognise(names, None))
-    content = reader_of(spec).read(path, _run_inside(path, spec, run), spec)
-    config = read_config(Path(spec.config)) if spec.config else _config_beside(path)
-    converted = Conversion(content, spec, stated, 1, config)
+    inside = _run_inside(path, spec, run)
+    spec = spec.replace(config=spec.config or _config_beside(path))
+    converted = read_run(RunLog("", 0, path, inside, spec), Path(), dict(stated))
+    content = converted.log
     rows = _rows(converted.records(), {"": slice(None)}, converted.names.counts_from or 0)
-    public, _ = public_settings({**content.settings, **config})
-    versions = [content.version, *(public.get(key) for key in VERSIONS)]
+    versions = filter(None, [content.version, *map(converted.public.get, VERSIONS)])
     meant = (metric.quantity or metric.column for metric in converted.metrics.values())
     if not any(meant) and not converted.benches:
         content.notes.append(
             f"none of its names is known ({few(converted.metrics)}): name them by --map COLUMN=NAME"
         )
-    rounded = {}
-    for name, (text, count) in converted.rounded.items():
-        decimals = len(text.partition(".")[2])
-        rounded[name] = (0.5 * 10.0**-decimals, count)
     return TrainingLog(
-        without_home(str(path)),
+        name,
         content.program,
-        next((str(version) for version in versions if version), None),
+        next(map(str, versions), None),
         {**converted.settings, **stated},
-        public,
+        converted.public,
         tuple(dict.fromkeys(content.notes)),
         converted.metrics,
-        rounded,
+        converted.rounded,
         rows,
     )
 
@@ -198,14 +169,12 @@ def _rows(records: Iterable[Record], minibatches: Mapping[str, slice], counts_fr
     updates are means over the mini-batches that stand with each prefix.
     """
     found: dict[tuple[str, int], list[Any]] = {}
-    answers: Counter[tuple[str, int]] = Counter()
     for record in records:
         # What a mini-batch lacks is None here, so that every list begins with mini-batch 0.
         numbers = {entry.name: getattr(record, entry.name) for entry in fields(record)}
         step = record.step
         if isinstance(record, AnswerRecord):
-            numbers = {f"score/{record.bench}": record.correct or 0}
-            answers[f"answers/{record.bench}", record.step] += 1
+            numbers = {f"score/{record.bench}": record.correct or 0, ANSWERS + record.bench: 1}
         elif isinstance(record, ScoreRecord):
             numbers = {f"score/{record.bench}": record.score}
         else:
@@ -218,9 +187,8 @@ def _rows(records: Iterable[Record], minibatches: Mapping[str, slice], counts_fr
         for prefix, chosen in minibatches.items():
             present = [value for value in values[chosen] if isinstance(value, int | float)]
             if present:
-                rows.setdefault(prefix + name, {})[step] = fmean(present)
-    for (name, step), count in answers.items():
-        rows.setdefault(name, {})[step] = count
+                together = sum(present) if name.startswith(ANSWERS) else fmean(present)
+                rows.setdefault(prefix + name, {})[step] = together
     return rows
 
 
@@ -253,22 +221,19 @@ def _head(path: Path) -> Mapping[str, Any] | None:
 
 def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:
     """The name of the run to read. LabError if the file holds several and none is named."""
-    runs_inside = getattr(reader_of(spec), "runs", None)
-    inside: Sequence[str] = [""] if runs_inside is None else runs_inside(path, spec)
-    if run in inside:
-        return str(run)
-    if run is not None or len(inside) > 1:
+    inside = runs_inside(path, spec)
+    if run is None and len(inside) == 1:
+        return inside[0]
+    if run is None or run not in inside:
         raise LabError(f"{path}: name one run of it: --run NAME; it holds {few(inside, 8)}")
-    return inside[0]
+    return run
 
 
-def _config_beside(path: Path) -> dict[str, Any]:
+def _config_beside(path: Path) -> str | None:
     """The configuration that a program left beside its log."""
     folder = path if path.is_dir() else path.parent
-    for name in CONFIGS:
-        if (folder / name).is_file():
-            return read_config(folder / name)
-    return {}
+    files = (folder / name for name in CONFIGS)
+    return next((str(file) for file in files if file.is_file()), None)
 
 
 def consistent_count(scores: Sequence[float]) -> int | None:

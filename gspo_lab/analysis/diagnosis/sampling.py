@@ -6,7 +6,7 @@ import numpy as np
 
 from gspo_lab.analysis.diagnosis.own_run import LAST
 from gspo_lab.analysis.diagnosis.setup import NO_REPLAY, SAMPLER
-from gspo_lab.analysis.diagnosis.signals import Case, Finding, Level, share, signal
+from gspo_lab.analysis.diagnosis.signals import Case, Finding, share, signal
 
 EQUAL_GROUPS = (0.5, 0.9)
 CUT = (0.1, 0.5)
@@ -42,7 +42,7 @@ def no_signal(case: Case) -> Finding:
             finding = case.share_finding(value, empty, EQUAL_GROUPS, "groups")
             # Steps with an advantage may still have many groups without.
             return replace(finding, level="unknown") if finding.level == "ok" else finding
-    return case.not_recorded_or_rounded("groups", "zero_variance_groups")
+    return case.not_recorded("groups", "zero_variance_groups")
 
 
 @signal("truncated")
@@ -50,7 +50,7 @@ def truncated(case: Case) -> Finding:
     """Responses that the token limit cuts."""
     cut = case.log.first_of("truncated_responses", "truncation")
     if cut is None:
-        return case.not_recorded_or_rounded("truncation", "truncated_responses", "truncation")
+        return case.not_recorded("truncation", "truncated_responses", "truncation")
     size = cut.low if cut.hidden else cut.end
     value = f"{share(size)} of the responses ({cut.name})"
     metric = case.log.metrics.get(cut.name)
@@ -87,23 +87,20 @@ def mismatch(case: Case) -> Finding:
     name = next((name for name in MISMATCHES if name in case.log.rows), None)
     series = case.log.first_of(name or MISMATCH)
     if series is None:
-        return case.not_recorded_or_rounded("mismatch", MISMATCH)
+        return case.not_recorded("mismatch", MISMATCH)
     size = float(np.abs(series.values).mean())
     value = f"{share(size)} ({series.name})"
     if name is None:
         return Finding("ok", value, usual="not known for this measure")
-    spread = case.log.first_of("mismatch_std_responses")
-    if spread is not None:
-        value += f"; a response's mean spreads by {share(spread.low)}"
     least, most = MISMATCHES[name]
     age = case.log.first_of("version_lag_mean")
-    is_older = age is not None and age.high > 0
+    is_older = age is not None and age.low > 0
     value += ", the older policy's difference included" if is_older else ""
     handled = is_older or setup.corrected or setup.old == SAMPLER
-    level: Level = "warn" if size > most and not handled else "note"
-    return (
-        Finding("ok", value) if size <= least else Finding(level, value, setup.keys("correction"))
-    )
+    if size <= least:
+        return Finding("ok", value)
+    advice = setup.keys("correction")
+    return Finding("note" if size <= most or handled else "warn", value, advice)
 
 
 @signal("routing-replay")

@@ -48,7 +48,8 @@ class Setup:
     version: str | None = None
     level: str | None = None
     loss: str | None = None
-    clip_range: tuple[float | None, float | None] = (None, None)
+    low: float | None = None
+    high: float | None = None
     updates: int | None = None
     aggregation: str | None = None
     old: str | None = None
@@ -76,27 +77,25 @@ class Setup:
     @property
     def widest(self) -> float | None:
         """The larger side of the range."""
-        return max((side for side in self.clip_range if side), default=None)
+        return max(self.low or 0, self.high or 0) or None
 
     @property
     def range_text(self) -> str | None:
         """The range as text, "?" for a side that is not recorded."""
-        texts = ["?" if side is None else f"{side:g}" for side in self.clip_range]
+        texts = ["?" if side is None else f"{side:g}" for side in (self.low, self.high)]
         return " / ".join(texts) if self.widest is not None else None
 
     def keys(self, *things: str) -> str:
         """The program's keys of these things, in words where it has none."""
         table = table_beside(__file__, "keys.toml")
-        keys = {**table[ANY], **table.get(self.program, {})}
+        keys = table[ANY] | table.get(self.program, {})
         return ", ".join(keys[thing] for thing in things)
 
     def recorded_by(self, quantity: str) -> str:
         """The setting of the program that records a quantity."""
-        table = table_beside(__file__, "keys.toml")
         if quantity == "settings" and self.configured:
             quantity = "unstated"
-        records = {**table[ANY]["record"], **table.get(self.program, {}).get("record", {})}
-        text: str = records[quantity]
+        text = self.keys(f"record-{quantity}")
         return text if "logged" in text else f"to record: {text}"
 
 
@@ -104,6 +103,14 @@ def setup_of(log: TrainingLog) -> Setup:
     """What the log says of its run."""
     get = log.settings.get
     level = get("objective.importance_sampling_level")
+    low = get(BAND[0])
+    high = get(BAND[1])
+    logged_range = log.first_of("ppo_actor/eps_clip")
+    if not (low or high) and logged_range is not None:
+        low = high = float(f"{logged_range.end:.6g}")
+    dense = True if get("model") == DENSE else None
+    if log.first_of("expert_change", "router_entropy", "route_gap"):
+        dense = False
     minibatches = get("update.minibatches")
     correction = get("objective.mismatch_correction")
     setup = Setup(
@@ -111,7 +118,8 @@ def setup_of(log: TrainingLog) -> Setup:
         version=log.version,
         level="sequence" if level == "sequence-token" else level,
         loss=get("objective.policy_loss"),
-        clip_range=(get(BAND[0]), get(BAND[1])),
+        low=low,
+        high=high,
         updates=minibatches and minibatches * get("update.epochs", 1),
         aggregation=get("objective.aggregation"),
         old=get("update.old_logprobs"),
@@ -119,15 +127,9 @@ def setup_of(log: TrainingLog) -> Setup:
         staleness=get("rollout.staleness"),
         replay=get("routing_replay"),
         max_tokens=get("rollout.max_tokens"),
-        dense=True if get("model") == DENSE else None,
+        dense=dense,
         configured=len(log.config) > len(MODEL_NAMES),
     )
-    if log.first_of("expert_change", "router_entropy", "route_gap"):
-        setup = replace(setup, dense=False)
-    logged_range = log.first_of("ppo_actor/eps_clip")
-    if setup.widest is None and logged_range is not None:
-        bound = float(f"{logged_range.end:.6g}")
-        setup = replace(setup, clip_range=(bound, bound))
     return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
 
 
@@ -136,48 +138,48 @@ def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
     batch the policy's own (grpo_trainer.py: `generate_every`). TRL before 0.16 has no iterations
     and makes one update.
     """
-    loss = str(config.get("loss_type"))
-    accumulation = config.get("gradient_accumulation_steps")
-    generation = config.get("steps_per_generation") or accumulation
-    iterations = config.get("num_iterations", 1 if "num_generations" in config else None)
+    get = config.get
+    loss = get("loss_type", setup.loss)
+    accumulation = get("gradient_accumulation_steps")
+    iterations = get("num_iterations", 1 if "num_generations" in config else None)
     updates = None
     if accumulation and iterations:
+        generation = get("steps_per_generation") or accumulation
         updates = max(1, round(generation * iterations / accumulation))
-    vllm = config.get("use_vllm")
-    correction = config.get("vllm_importance_sampling_correction")
-    low, high = setup.clip_range
+    vllm = get("use_vllm")
     return replace(
         setup,
-        loss=CLIP if loss in AGGREGATIONS else config.get("loss_type", setup.loss),
+        loss=CLIP if loss in AGGREGATIONS else loss,
         aggregation=AGGREGATIONS.get(loss, setup.aggregation),
-        clip_range=(low, high or config.get("epsilon")),
+        high=setup.high or get("epsilon"),
         updates=updates,
         old=TRAINER if iterations else setup.old,
-        corrected=None if vllm is None else bool(vllm and correction),
-        replay=config.get("router_replay_mode", setup.replay),
+        corrected=vllm and bool(get("vllm_importance_sampling_correction")),
+        replay=get("router_replay_mode", setup.replay),
     )
 
 
 def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
-    """verl: GSPO's loss has one aggregation, whatever `loss_agg_mode` says (core_algos.py)."""
-    actor = "actor_rollout_ref.actor."
-    correction = "algorithm.rollout_correction."
-    mode = config.get(f"{actor}policy_loss.loss_mode")
-    batch = config.get("data.train_batch_size")
-    minibatch = config.get(f"{actor}ppo_mini_batch_size")
+    """verl: GSPO's loss has one aggregation, whatever `loss_agg_mode` says (core_algos.py). A
+    version without `bypass_mode` recomputes the old log-probs.
+    """
+    get = config.get
+    mode = get("actor_rollout_ref.actor.policy_loss.loss_mode")
+    batch = get("data.train_batch_size")
+    minibatch = get("actor_rollout_ref.actor.ppo_mini_batch_size")
+    updates = setup.updates
     if batch and minibatch:
-        updates = max(1, round(batch / minibatch)) * config.get(f"{actor}ppo_epochs", 1)
-        setup = replace(setup, updates=updates)
-    bypass = config.get(f"{correction}bypass_mode")
-    if minibatch or bypass is not None:
-        # A version without the key recomputes them.
-        setup = replace(setup, old=SAMPLER if bypass else TRAINER)
+        epochs = get("actor_rollout_ref.actor.ppo_epochs", 1)
+        updates = max(1, round(batch / minibatch)) * epochs
+    bypass = get("algorithm.rollout_correction.bypass_mode", False if minibatch else None)
     if bypass is not None:
-        setup = replace(setup, corrected=bool(config.get(f"{correction}rollout_is")))
+        corrected = bool(get("algorithm.rollout_correction.rollout_is"))
+        setup = replace(setup, old=SAMPLER if bypass else TRAINER, corrected=corrected)
     return replace(
         setup,
-        replay=config.get(f"{actor}router_replay.mode", setup.replay),
-        staleness=config.get("async_training.staleness_threshold"),
+        updates=updates,
+        replay=get("actor_rollout_ref.actor.router_replay.mode", setup.replay),
+        staleness=get("async_training.staleness_threshold"),
         loss=VERL_LOSSES.get(str(mode), mode),
         aggregation="seq-mean-token-mean" if mode == "gspo" else setup.aggregation,
     )
@@ -187,18 +189,18 @@ def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
     """AReaL: its loss is a mean over tokens (areal/utils/functional). Without `recompute_logprob`
     and decoupled loss the old log-probs are the sampler's.
     """
-    recompute = config.get("actor.recompute_logprob")
-    decoupled = config.get("actor.use_decoupled_loss")
+    get = config.get
+    recompute = get("actor.recompute_logprob")
+    decoupled = get("actor.use_decoupled_loss")
     if recompute is not None or decoupled is not None:
         old = TRAINER if recompute or decoupled else SAMPLER
         setup = replace(setup, old=old, corrected=bool(decoupled))
-    low, high = setup.clip_range
     return replace(
         setup,
-        loss="sapo" if config.get("actor.use_sapo_loss") else setup.loss,
+        loss="sapo" if get("actor.use_sapo_loss") else setup.loss,
         aggregation="token-mean",
-        clip_range=(low, config.get("actor.eps_clip_higher") or high),
-        staleness=config.get("rollout.max_head_offpolicyness"),
+        high=get("actor.eps_clip_higher") or setup.high,
+        staleness=get("rollout.max_head_offpolicyness"),
     )
 
 

@@ -68,18 +68,16 @@ class Case:
             return Finding("ok", value)
         return Finding("warn" if size <= fatal else "error", value, self.setup.keys(*keys))
 
-    def not_recorded(self, quantity: str) -> Finding:
-        """The finding that the log lacks a quantity."""
+    def not_recorded(self, quantity: str, *names: str) -> Finding:
+        """The finding that a number is missing, or that one of these columns or quantities was
+        printed as a rounded zero.
+        """
+        for name, (text, _) in self.log.rounded.items():
+            metric = self.log.metrics[name]
+            if {name, metric.column, metric.quantity}.intersection(names):
+                value = f"{name} is printed as {text}, a rounded zero: not known"
+                return Finding("unknown", value, "diagnose a file with all digits")
         return Finding("unknown", "not recorded", self.setup.recorded_by(quantity))
-
-    def not_recorded_or_rounded(self, quantity: str, *names: str) -> Finding:
-        """The finding that a number is missing, or was only printed as a rounded zero."""
-        rounded = self.log.rounded_name(*names)
-        if rounded is None:
-            return self.not_recorded(quantity)
-        below, _ = self.log.rounded[rounded]
-        value = f"{rounded} is printed as a rounded zero: below {below:g}, but not known"
-        return Finding("unknown", value, "diagnose a file with all digits")
 
 
 SignalFunction = Callable[[Case], Finding]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms
-from gspo_lab.analysis.findings.decision import UNPAIRED, decision
+from gspo_lab.analysis.findings.decision import NO_PAIRS, NO_SCORE, UNPAIRED, decision
 from gspo_lab.analysis.findings.executions import REPLICATION, all_executions
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics
 from gspo_lab.analysis.findings.paired_comparisons import ranked
@@ -43,6 +43,12 @@ MOST_SEEDS = 20
 """For more seeds than this the answer proposes `plan`, which compares what else could decide."""
 HERE = ("run", "plan", "replicate", "records")
 """Commands that train or grade, which are useless for imported runs."""
+REPAIRS = {
+    NO_PAIRS: "give runs that belong together the same seed (import --seed), or name the logs to"
+    " gspo-lab compare ARM=LOG... ARM=LOG..., which pairs them in order",
+    NO_SCORE: "name the score when you import or compare: --score-metric reward, or another column",
+}
+"""By the reason why imported runs have no verdict, what to do."""
 NAMED_RUNS = 4
 """Missing runs that an answer names one by one."""
 OPEN: frozenset[str] = frozenset({"inconclusive", "no verdict"})
@@ -116,12 +122,13 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
         if reason.code == UNPAIRED:
             answer = replace(answer, grounds=(*answer.grounds, reason.sentence))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
+        reason = decision(source).reason
         few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
-        advice = (
-            "import complete logs of every run"
-            if answer.colour == "red"
-            else f"import more seeds{few}"
-        )
+        advice = f"import more seeds{few}"
+        if answer.colour == "red":
+            advice = "import complete logs of every run"
+        elif reason is not None:
+            advice = REPAIRS.get(reason.code, advice)
         return replace(answer, next=(), instead=advice)
     return answer
 

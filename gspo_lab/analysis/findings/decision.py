@@ -182,11 +182,10 @@ def decision(source: Source) -> Decision:
     reason = _nothing_decides(declared, swept=start.swept) or _unlike_rewards(source)
     if reason is None and not seeds:
         text = "no verdict: no seed has a run of every arm, so that no pair can be made"
-        reason = Reason("no-pairs", text)
+        reason = Reason(NO_PAIRS, text)
     if reason is not None or start.swept:
-        return replace(
-            start, described=(*not_counted(source), *warm_up_only(source)), reason=reason
-        )
+        described = (*unpaired, *not_counted(source), *warm_up_only(source))
+        return replace(start, described=described, reason=reason)
     ended = outcomes(source, bench)
     _, judged = first_resolving(
         declared.looks, lambda look: _look(source, ended, start, seeds[:look]), Decision.ends
@@ -231,7 +230,7 @@ def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
             "no verdict: the study declares no benchmark, so the score that would decide is not"
             " measured"
         )
-        return Reason("no-benchmark", text)
+        return Reason(NO_SCORE, text)
     if declared.baseline not in declared.arms:
         text = (
             f"no verdict: {declared.baseline}, the declared baseline, is not among the arms of"
@@ -248,6 +247,8 @@ def _nothing_decides(declared: Declaration, *, swept: bool) -> Reason | None:
 
 
 UNPAIRED = "unpaired-seeds"
+NO_PAIRS = "no-pairs"
+NO_SCORE = "no-benchmark"
 
 
 def _unlike_rewards(source: Source) -> Reason | None:

@@ -97,6 +97,8 @@ class Conversion:
         """Whether the log tells how many steps the run has made."""
         self._buffer = self._read_rows()
         public, count = public_settings({**log.settings, **(config or {})})
+        self.public = public
+        """The program's own settings, without secrets."""
         self.secrets = count + len(self._buffer.left_out if self._buffer else ())
         """How many values were left out as secret or personal."""
         self.names = self._names()

@@ -127,12 +127,17 @@ def _logs_of(spec: RunSpec, base: Path, notes: list[str]) -> Iterator[RunLog]:
             "arm": path_match.get("arm", spec.arm),
             "seed": path_match.get("seed", spec.seed),
         }
-        runs_inside = getattr(reader_of(spec), "runs", None)
-        inside = [""] if runs_inside is None else runs_inside(path, spec)
+        inside = runs_inside(path, spec)
         if inside == [""]:
             yield RunLog(*_arm_and_seed(arm_and_seed, path, spec), path, "", spec)
             continue
         yield from _runs_inside(path, inside, arm_and_seed, spec, notes)
+
+
+def runs_inside(path: Path, spec: RunSpec) -> Sequence[str]:
+    """The names of the runs inside a file; "" for a log of one run."""
+    runs = getattr(reader_of(spec), "runs", None)
+    return [""] if runs is None else runs(path, spec)
 
 
 def _runs_inside(

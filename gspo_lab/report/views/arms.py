@@ -27,6 +27,7 @@ from gspo_lab.report.templating import (
 )
 from gspo_lab.report.views.drawing import Drawing, drawing, half_width
 from gspo_lab.report.views.verdicts import tone
+from gspo_lab.report.views.view import PageOnly
 from gspo_lab.study.contrast import formula, sides
 
 COLUMNS = (
@@ -53,6 +54,8 @@ class ArmNumbers:
     runs: int
     """Planned runs."""
     finished: int
+    counted: PageOnly[int]
+    """Finished runs of the seeds that count."""
     start: OptionalFloat
     best: OptionalFloat
     final: OptionalFloat
@@ -327,6 +330,7 @@ def arm_numbers(study: Source) -> dict[str, ArmNumbers]:
         numbers[arm] = ArmNumbers(
             runs=max(planned, len(runs)),
             finished=sum((arm, run.seed) in ended for run in runs),
+            counted=len(counted),
             start=levels[arm].start,
             best=levels[arm].best,
             final=average(run.final for run in counted),

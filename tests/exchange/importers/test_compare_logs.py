@@ -1,6 +1,5 @@
 """`gspo-lab compare grpo=LOG... gspo=LOG...`: import and report in one line."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,8 @@ def test_one_run_an_arm_gives_a_page_and_no_verdict() -> None:
     trainer_state(Path("b/checkpoint-8/trainer_state.json"), trl_rows(range(1, 9), 0.1))
     said = compared("grpo=a", "gspo=b")
     assert "one run each: no verdict; 19 seeds would find .05" in said.out
+    assert said.out.count("  1/1  ") == 2, "a row of the table for each arm"
+    assert "Next: name the score when you import or compare" in said.out
     page = Path("reports/grpo-vs-gspo.html").read_text()
     assert "m-reward" in page
 
@@ -56,8 +57,7 @@ def test_seeds_are_the_runs_order_or_stand_in_the_path() -> None:
     ]
     words = ["grpo=out/grpo-2.csv", "out/grpo-3.csv", "gspo=out/gspo-*.csv"]
     ordered = compared(*words, "--score-metric", "acc", "--json")
-    report = json.loads(ordered.out)["studies"]["grpo-vs-gspo"]
-    assert report is not None
+    assert "grpo-vs-gspo" in ordered.json["studies"]
     # An earlier comparison of these arms does not remain in it.
     assert [path.name for path in sorted(Path("runs/grpo-vs-gspo/gspo").iterdir())] == [
         "s0",

@@ -11,6 +11,8 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.recording.store import ingest
 from gspo_lab.report.templating import statement
+from gspo_lab.report.terminal import arms_table
+from gspo_lab.report.views.answer import answer_view
 
 
 def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
@@ -20,16 +22,18 @@ def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "runs", "said"),
     [
         # b alone has seeds 4 and 5, which would raise its mean to .68
         (
             ("a,1,.5", "a,2,.52", "a,3,.54", "b,1,.6", "b,2,.6", "b,3,.6", "b,4,.8", "b,5,.8"),
+            "3/3 3/5",
             ["Not compared: seeds 4, 5 of b, which not every arm has."],
         ),
         # each arm has a seed of its own
         (
             ("a,0,.1", "a,1,.5", "a,2,.52", "a,3,.54", "b,1,.6", "b,2,.6", "b,3,.6", "b,9,.9"),
+            "3/4 3/4",
             [
                 "Not compared: seed 0 of a, which not every arm has.",
                 "Not compared: seed 9 of b, which not every arm has.",
@@ -38,18 +42,21 @@ def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
         # the baseline has more
         (
             ("a,1,.5", "a,2,.52", "a,3,.54", "a,7,.9", "b,1,.6", "b,2,.6", "b,3,.6"),
+            "3/4 3/3",
             ["Not compared: seed 7 of a, which not every arm has."],
         ),
     ],
 )
 def test_arms_are_compared_on_the_seeds_that_all_have(
-    tmp_path: Path, rows: tuple[str, ...], said: list[str]
+    tmp_path: Path, rows: tuple[str, ...], runs: str, said: list[str]
 ) -> None:
     page = rendered(imported(tmp_path, *rows), "mine")
     with opened(tmp_path) as evidence:
         found = Source(evidence, "mine")
         decided = decision(found)
         stated = answer(found)
+        counted = arms_table(answer_view(found)).columns[1]
+    assert " ".join(map(str, counted.cells)) == runs
     assert decided.seeds == (1, 2, 3)
     assert decided.verdicts["b"].estimate == pytest.approx(0.08)
     for sentence in said:
@@ -71,5 +78,8 @@ def test_without_a_common_seed_nothing_is_compared_and_nothing_is_missing(tmp_pa
         statement("answer", stated)
         == "No verdict: no seed has a run of every arm, so that no pair can be made."
     )
-    assert "missing" not in statement("grounds", stated)
-    assert stated.command == "import more seeds (5 or more)"
+    assert statement("grounds", stated).split(" Not compared: ") == [
+        "Not compared: seeds 1, 2 of a, which not every arm has.",
+        "seeds 3, 4 of b, which not every arm has.",
+    ]
+    assert "give runs that belong together the same seed" in stated.command

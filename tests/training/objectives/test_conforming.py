@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from gspo_lab.training.objectives import PRESETS, assert_conforms, loss_of
 from gspo_lab.training.objectives.conforming import Equation
@@ -56,25 +55,37 @@ def test_a_departure_is_named(name: str) -> None:
     assert departure(replace(GSPO, kl_coef=KL, **TABLES["gspo"][name]), "gspo", KL) == name
 
 
-def halved(logp_BT: Tensor, old_BT: Tensor, adv_BT: Tensor, mask_BT: Tensor) -> Any:
-    l_BT = (logp_BT - old_BT) * mask_BT
-    mean_B = l_BT.sum(1) / mask_BT.sum(1)
-    return GSPO(mean_B.exp().log()[:, None].expand_as(mask_BT), 0 * old_BT, adv_BT, mask_BT)
-
-
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
         ("the opposite sign", lambda *tensors: -GSPO(*tensors)[0]),
         ("the factor 0.25", lambda *tensors: GSPO(*tensors)[0] / 4),
         ("a ratio without gradient", lambda logp, *others: GSPO(logp.detach(), *others)),
-        ("log-ratios computed in half precision", halved),
+        (
+            "log-ratios computed in half precision",
+            lambda logp, old, *others: GSPO((logp - old).exp().log(), 0 * old, *others),
+        ),
         ("another count of clipped tokens", lambda *tensors: (GSPO(*tensors)[0], 0)),
         (
-            "one token alone has the paper's term, several have not",
-            lambda logp, old, *others: GSPO(logp, 0 * old, *others),
+            "old_logp is ignored",
+            lambda logp, old, *others: GSPO(logp, logp.detach(), *others),
         ),
+        (
+            "the advantages are ignored or centred",
+            lambda logp, old, adv, mask: GSPO(logp, old, adv - adv.mean(), mask),
+        ),
+        ("a loss or gradient that is not finite", lambda *tensors: GSPO(*tensors)[0] * math.nan),
     ],
 )
 def test_a_loss_of_another_form_is_named(name: str, loss: Callable[..., Any]) -> None:
     assert departure(loss, "gspo") == name
+
+
+def test_what_was_seen_stands_beside_the_paper_s() -> None:
+    """Both tokens of e^.001 are clipped at 1.0004."""
+    seen = (
+        "clipped above: loss -1.000400, the paper's -1.000400; gradients apart by 0; clipped tokens"
+        " 0, the paper's 2"
+    )
+    with pytest.raises(AssertionError, match=seen):
+        assert_conforms(lambda *tensors: (GSPO(*tensors)[0], 0), "gspo")
