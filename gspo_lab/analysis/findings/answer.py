@@ -122,13 +122,13 @@ def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
         if reason.code == UNPAIRED:
             answer = replace(answer, grounds=(*answer.grounds, reason.sentence))
     if source.declaration.recorded is not None and answer.next[0] in HERE:
-        reason = decision(source).reason
+        unanswered = decision(source).reason
         few = " (5 or more)" if len(decision(source).seeds) < ENOUGH_SEEDS else ""
         advice = f"import more seeds{few}"
         if answer.colour == "red":
             advice = "import complete logs of every run"
-        elif reason is not None:
-            advice = REPAIRS.get(reason.code, advice)
+        elif unanswered is not None:
+            advice = REPAIRS.get(unanswered.code, advice)
         return replace(answer, next=(), instead=advice)
     return answer
 
@@ -138,7 +138,7 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     decided = decision(source)
     runs = count_unstable_runs(source)
     states = [run.state for run in runs_of(source) if run.seed in decided.seeds]
-    count = f"{counted(len(states), 'run')}."
+    count = f"{counted(len(states), 'run')}." if states else ""
     if declared.parent is not None and not declared.has_verdict and decided.reason is not None:
         show = ("show", declared.parent.study)
         return StudyAnswer("trials", "grey", show, (count,), why=decided.reason.sentence)
