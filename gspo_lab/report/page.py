@@ -144,14 +144,14 @@ class Article:
     """The day on which the last of its records was written."""
 
     @property
-    def every(self) -> tuple[View, ...]:
+    def views(self) -> tuple[View, ...]:
         """The sections in their order on the page."""
         return tuple(chain.from_iterable(self.sections.values()))
 
     @property
     def answer(self) -> AnswerView:
         """The study's answer, which every article has."""
-        return next(section for section in self.every if isinstance(section, AnswerView))
+        return next(section for section in self.views if isinstance(section, AnswerView))
 
     @property
     def links(self) -> dict[str, str]:
@@ -172,7 +172,7 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
     articles = [article_of(study) for study in sources]
     front = [study_comparison(sources)] if len(sources) > 1 else []
     name = "+".join(slug(article.title) for article in articles)
-    studies = {article.title: _data(article.every) for article in articles}
+    studies = {article.title: _data(article.views) for article in articles}
     arms = arm_colours(sources)
     return Report(
         name=name,
@@ -235,7 +235,7 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[View]) -> 
         if len(lines) > GIST:
             lines = [*lines[: GIST - 1], f"and {len(lines) - GIST + 1} more lines below"]
         study = {"title": article.title, "question": article.question, "gist": lines}
-        studies.append(study | {"sections": _markdown_sections(article.every)})
+        studies.append(study | {"sections": _markdown_sections(article.views)})
     front_sections = _markdown_sections(front)
     layout = environment("md").get_template("report.md.j2")
     text = layout.render(
@@ -404,7 +404,7 @@ def _axes(articles: Sequence[Article]) -> list[str]:
     """The x axes that a figure can be drawn against, besides steps."""
     titles: dict[str, None] = {}
     for article in articles:
-        for section in article.every:
+        for section in article.views:
             for chart in figures_of(section).values():
                 for series in chart.series:
                     titles |= dict.fromkeys(series.positions)

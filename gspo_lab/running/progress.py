@@ -40,7 +40,7 @@ PACE_SECONDS = 60.0
 RUNNING_NAMED = 4
 """A plain line names at most so many cells."""
 BAR_WIDTH = 24
-CELL = 19
+CELL_WIDTH = 19
 """Columns of the bar, and of a cell that names its state and its steps."""
 WARM_STARTS = "warm starts"
 TRIALS = "trials"
@@ -68,7 +68,7 @@ NONE_CORRECT_ADVICE = (
 """Said once for all runs."""
 
 Kind = tuple[str, str]
-"""A kind of work that takes time, and whose it is:
+"""A kind of work, and the arm that does it:
 
 ("step", "grpo"), ("start", "grpo"), ("bench aime24", "grpo").
 """
@@ -227,10 +227,10 @@ def seconds_left(
 
 
 class ProgressView:
-    """Shows the cells of one piece of work from its beginning to its end: `with` it, and `tick` now
-    and then.
+    """Shows the cells of one piece of work while its context is open; `refresh_view` is to be
+    called again and again.
 
-    `by_reward`: the mean reward already decides, so nobody is told to let it.
+    `by_reward`: the mean reward already decides, so no line advises that.
     """
 
     def __init__(
@@ -251,8 +251,8 @@ class ProgressView:
         self._expected: Mapping[Kind, float] = {}
         self._stage_seconds: dict[str, float] = {}
         self._began = time.monotonic()
-        self._drawn = 0.0
-        self._lined = self._began
+        self._draw_time = 0.0
+        self._line_time = self._began
         self._lost: set[str] = set()
         self._warned: set[str] = set()
         self._live = (
@@ -291,7 +291,7 @@ class ProgressView:
     def show_state(self, cell: ProgressCell) -> None:
         """Its launcher reports a new state or place.
 
-        A plain line says so; the table shows it at the next tick.
+        A plain line says so; the table shows it when it is drawn next.
         """
         progress = cell.progress
         word: str = progress.state
@@ -300,7 +300,7 @@ class ProgressView:
             self._lost.discard(cell.name)
         elif progress.state is State.LOST:
             self._lost.add(cell.name)
-        self._drawn = 0.0
+        self._draw_time = 0.0
         if self._live is None or progress.state is State.LOST:
             step_text = (
                 f" at step {progress.step}"
@@ -311,7 +311,7 @@ class ProgressView:
 
     def end(self, cell: ProgressCell, line: str) -> None:
         """A piece of work has ended, as `line` says."""
-        self._drawn = 0.0
+        self._draw_time = 0.0
         if self._live is None or cell.progress.state is State.FAILED:
             self.print_line(line)
 
@@ -338,13 +338,13 @@ class ProgressView:
         for cell in self._cells:
             self._warn(cell)
         if self._live is not None:
-            if clock - self._drawn >= REDRAW_SECONDS:
-                self._drawn = clock
+            if clock - self._draw_time >= REDRAW_SECONDS:
+                self._draw_time = clock
                 self._live.update(self._table(clock), refresh=True)
-        elif clock - self._lined >= min(
+        elif clock - self._line_time >= min(
             max(FIRST_LINE_SECONDS, (clock - self._began) / 20), LAST_LINE_SECONDS
         ):
-            self._lined = clock
+            self._line_time = clock
             self.print_line(self._line(clock))
 
     def _warn(self, cell: ProgressCell) -> None:
@@ -405,7 +405,7 @@ class ProgressView:
         rows = list(dict.fromkeys(cell.row for cell in cells))
         columns = list(dict.fromkeys(cell.column for cell in cells if cell.column)) or [""]
         label_width = max(map(len, rows), default=0) + 20
-        wide = self._console.width - label_width >= len(columns) * CELL
+        wide = self._console.width - label_width >= len(columns) * CELL_WIDTH
         table = Table(
             title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False
         )
@@ -523,7 +523,7 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
     and how many more are done. `waits_for` says what is waited for while nothing comes."""
     counts = {name: Progress(total, state=State.RUNNING) for name, total in totals.items()}
     recent = {name: deque([(time.monotonic(), 0)]) for name in totals}
-    over = threading.Event()
+    ended = threading.Event()
 
     def advance(name: str, count: int) -> None:
         progress = counts[name]
@@ -542,14 +542,14 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
         view.add([ProgressCell(title, name, "", progress) for name, progress in counts.items()])
 
         def keep_showing() -> None:
-            while not over.wait(REDRAW_SECONDS / 2):
+            while not ended.wait(REDRAW_SECONDS / 2):
                 view.refresh_view(time.monotonic())
 
-        shower = threading.Thread(target=keep_showing, daemon=True)
-        shower.start()
+        thread = threading.Thread(target=keep_showing, daemon=True)
+        thread.start()
         try:
             yield advance
         finally:
-            over.set()
-            shower.join()
+            ended.set()
+            thread.join()
         view.finish()

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return Exit.REFUSED
-    speak_into(folder.log)
+    guard_output(folder.log)
     stop = StopSignal(os.environ.get(CONDUCTOR))
     for number in STOP_SIGNALS:
         ends = number == signal.SIGTERM and ENDED_BY_TERM in os.environ
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         return Exit.CRASHED if isinstance(message, Crashed) else Exit.REFUSED
 
 
-def speak_into(log: Path) -> None:
+def guard_output(log: Path) -> None:
     """Drop this process's output if it cannot be written, and keep `log` short if the output is
     appended to it.
 
@@ -155,7 +155,7 @@ class JournalSink:
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and count steps."""
-        records = [self._identified(record) for record in records]
+        records = [self._with_identity(record) for record in records]
         self._journal.write(records)
         for record in records:
             if isinstance(record, StepRecord):
@@ -165,7 +165,7 @@ class JournalSink:
                     self._require_steps_before(record.step)
                 self.steps = record.step
 
-    def _identified(self, record: Record) -> Record:
+    def _with_identity(self, record: Record) -> Record:
         """The record; a `started` with the run's identity, its reference ranges and start."""
         if not isinstance(record, RunStatus) or record.state != STARTED:
             return record
@@ -261,7 +261,8 @@ class Stopped(Exception):
 
 
 def make_start(folder: StartFolder, stop: StopSignal) -> int:
-    """Make the warm start that `folder` asks for; how far it is and the result are told there."""
+    """Make the warm start that `folder` asks for; its progress and its result are
+    written there."""
     from gspo_lab.study.schema import WarmStart
     from gspo_lab.tasks import build_task
     from gspo_lab.training.models.warm_start import warm_start

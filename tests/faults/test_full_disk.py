@@ -151,11 +151,11 @@ def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = """
 import os
-from gspo_lab.running.worker import speak_into
+from gspo_lab.running.worker import guard_output
 log = Path(sys.argv[1])
 for number in (1, 2):
     os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
-speak_into(log)
+guard_output(log)
 at_most(20)
 for _ in range(100):
     print("said")
@@ -173,7 +173,7 @@ from gspo_lab.running import worker
 worker.MOST_LOG_BYTES = 10_000
 log = Path(sys.argv[1])
 os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
-worker.speak_into(log)
+worker.guard_output(log)
 for number in range(10_000):
     print(number)
 """
@@ -191,7 +191,7 @@ import os
 from gspo_lab.running import worker
 worker.MOST_LOG_BYTES = 100
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
-worker.speak_into(Path(sys.argv[1]).with_name("log.txt"))
+worker.guard_output(Path(sys.argv[1]).with_name("log.txt"))
 for number in range(1_000):
     print(number)
 """

@@ -96,7 +96,7 @@ def told(
     console = Console(file=io.StringIO(), width=300)
     with ProgressView(console, "toy", by_reward=by_reward) as view:
         view._began -= elapsed
-        view._lined -= elapsed
+        view._line_time -= elapsed
         view.begin("training", cells, 2)
         for _ in range(ticks):
             view.refresh_view(time.monotonic())

@@ -38,7 +38,7 @@ def _config(database: sqlite3.Connection, run: str) -> JsonObject:
     if "configs" in tables:
         query = "SELECT config FROM configs WHERE run_name = ?"
         for (text,) in database.execute(query, (run,)):
-            config |= _object(text)
+            config |= _json_object(text)
     return {key: value for key, value in config.items() if not key.startswith("_")}
 
 
@@ -46,10 +46,10 @@ def _rows(path: Path, run: str) -> Iterator[LoggedRow]:
     with _open(path) as database:
         query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid"
         for step, text in database.execute(query, (run,)):
-            yield parse_int(step, f"{path}, run {run}"), _object(text)
+            yield parse_int(step, f"{path}, run {run}"), _json_object(text)
 
 
-def _object(text: Any) -> JsonObject:
+def _json_object(text: Any) -> JsonObject:
     try:
         content = json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -94,31 +94,31 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
 def read_first_minibatches(
     evidence: "Evidence", run: str, metrics: Sequence[str]
 ) -> tuple[bool, tuple[int, dict[str, float]] | None, list[int]]:
-    """Of a run's updates with minibatch 0: whether any metric is ever not 0; where it first is, and
-    how many updates record the first metric, the first two, and so on.
-
-    Where: the first such step that records the first metric, with its recorded values, or None.
+    """Whether any of the metrics is ever not 0 in a run's updates with minibatch 0; the first step
+    at which one is while the first metric is recorded, with the values there, or None; and how many
+    of these updates record the first metric, the first two, and so on.
     """
     names = [f'"{name}"' for name in metrics]
-    odd = " OR ".join(f"{name} <> 0" for name in names)
+    any_not_zero = " OR ".join(f"{name} <> 0" for name in names)
     all_recorded = [
         " AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1])
         for count in range(len(names))
     ]
     counts = ", ".join(f"COUNT(*) FILTER (WHERE {recorded})" for recorded in all_recorded)
+    first_step = f"MIN(step) FILTER (WHERE {all_recorded[0]} AND ({any_not_zero}))"
     query = (
-        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {all_recorded[0]} AND"
-        f" ({odd})), {counts} FROM updates WHERE run_id = ? AND minibatch = 0"
+        f"SELECT COUNT(*) FILTER (WHERE {any_not_zero}), {first_step}, {counts} FROM updates WHERE"
+        " run_id = ? AND minibatch = 0"
     )
     ((count, step, *recorded),) = evidence.rows(query, (run,))
     query = (
         f"SELECT {', '.join(names)} FROM updates WHERE run_id = ? AND minibatch = 0 AND step = ?"
     )
-    values = [dict(zip(metrics, row, strict=True)) for row in evidence.rows(query, (run, step))]
-    broken = [
-        (step, {name: value for name, value in row.items() if value is not None}) for row in values
-    ]
-    return bool(count), broken[0] if broken else None, recorded
+    first = None
+    for row in evidence.rows(query, (run, step)):
+        values = zip(metrics, row, strict=True)
+        first = step, {name: value for name, value in values if value is not None}
+    return bool(count), first, recorded
 
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:

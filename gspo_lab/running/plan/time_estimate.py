@@ -31,12 +31,14 @@ EMBEDDED_ACTIVE = {False: 6e5, True: 4e5}
 
 PROMPT_TOKENS = 16
 TOKENS = 48
-"""Where no limit on the response is given: about what an embedded model's task needs."""
+"""Lengths assumed of prompts, and of responses without a limit: about those of the embedded models'
+tasks."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """`basis` says where the numbers come from; `measured` that runs of equal cost are recorded."""
+    """Seconds of a run's work. `basis` says where they come from; `measured`: from recorded runs
+    whose steps cost the same."""
 
     seconds_per_step: float
     seconds_per_answer: float
@@ -70,7 +72,7 @@ def measured_paces(arms: Iterable[Arm], runs: Path) -> dict[str, Pace]:
 def _measured_pace(
     evidence: Evidence, settings: Settings, recorded: dict[str, dict[str, JsonObject]]
 ) -> Pace | None:
-    """The mean pace of the `recorded` runs (study -> run -> cost) that cost as much."""
+    """The mean pace of the `recorded` runs (study -> run -> cost) whose steps cost the same."""
     from gspo_lab.analysis.readings import average
 
     own_cost = cost(settings.model_dump(mode="json"))
@@ -141,8 +143,8 @@ def guessed_pace(settings: Settings, model: str, *, on_gpu: bool, turns: int = 1
 
 
 def active_parameters(model: str) -> float:
-    """Of an embedded model, of a known shape, or a rough count from a name such as
-    Qwen3-30B-A3B.
+    """The active parameters of an embedded model or of a known shape; else a rough count from a
+    name such as Qwen3-30B-A3B.
     """
     if model in EMBEDDED:
         return EMBEDDED_ACTIVE[EMBEDDED[model].is_moe]

@@ -48,7 +48,7 @@ def seed_of(prompt: Prompt, step: int, sample: int) -> int:
     return noise_key(*start, "rollout", step, prompt.place, sample)
 
 
-async def answered(
+async def grade_and_record(
     prompt: Prompt,
     tokenizer: Any,
     ids: list[int],

@@ -21,7 +21,7 @@ from gspo_lab.training.engines.native.policy import Policy
 from gspo_lab.training.engines.native.prompt_stream import check_fit, tasks_of, training_sampling
 from gspo_lab.training.engines.native.trainable_model import (
     TrainableModel,
-    heavy,
+    is_large,
     trim_freed_memory,
 )
 from gspo_lab.training.models.builtin_models import param_counts
@@ -121,7 +121,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     without_dropout(model)
-    if heavy(model):
+    if is_large(model):
         trim_freed_memory()
 
     def policy_of(model: Any) -> Policy:

@@ -21,7 +21,7 @@ from gspo_lab.training.engines.native.experience import (
     microbatch_slice,
     microbatches,
 )
-from gspo_lab.training.engines.native.policy import Forward, Policy, store
+from gspo_lab.training.engines.native.policy import Forward, Policy, keep_old_policy
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
 from gspo_lab.training.models.routing import dead_share, expert_change, load_cv
 from gspo_lab.training.objectives import Batch, Recorder, Surrogate, prepared, surrogate
@@ -131,7 +131,7 @@ class Updater:
                 part, replay_BSLK=routes_BSLK, entropy=entropy, logit_gradient=True
             ) as forward:
                 if minibatch.fresh:
-                    store(experience, part, forward)
+                    keep_old_policy(experience, part, forward)
                 batch = self._batch(experience, part.rows, part.mask_BT, minibatch)
                 if selected_MT is not None:
                     places = torch.searchsorted(rows, part.rows)

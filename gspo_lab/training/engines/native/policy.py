@@ -27,7 +27,7 @@ from gspo_lab.training.engines.native.experience import (
     microbatches,
 )
 from gspo_lab.training.engines.native.lm_head import token_logprobs
-from gspo_lab.training.engines.native.trainable_model import heavy
+from gspo_lab.training.engines.native.trainable_model import is_large
 from gspo_lab.training.models.load import check_float32_head, computing_in, plain_head
 from gspo_lab.training.models.lora import adapters_off
 from gspo_lab.training.models.routing import Routers
@@ -51,7 +51,7 @@ class SharedPrompts:
         return values_GC.flatten(0, 1)[self.place_BS]
 
     def gather_routes(self, routes_BSLK: Tensor, real_BS: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The routes of separate rows as [G, C, L, K], with the mask [G, C] of those there.
+        """The routes of separate rows as [G, C, L, K], and the mask [G, C] of places that have one.
 
         None where rows with one prompt have other routes in it.
         """
@@ -67,8 +67,8 @@ class SharedPrompts:
 
 
 def can_share(model: Any) -> bool:
-    """Whether the model's attention takes such a mask: on a CPU, where this was measured, and
-    without windows.
+    """Whether the model's attention takes the mask of shared prompts: on a CPU, where this was
+    measured, and without windows.
     """
     config = model.config.get_text_config()
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -82,7 +82,7 @@ def can_share(model: Any) -> bool:
 
 
 def share_prompts(part: Microbatch) -> SharedPrompts | None:
-    """The same rows with every prompt once; None where that would spare too little."""
+    """The same rows with every prompt once; None where that would save too little."""
     B, S = part.input_BS.shape
     P = S - part.length + 1
     fed_BR = part.attention_BS[:, P:]  # fed response tokens: all but the last
@@ -180,7 +180,7 @@ class Policy:
         self.microbatch_tokens = microbatch_tokens
         self._dtype = dtype
         self._float32_head = float32_head and dtype != "float32"
-        self._shares = heavy(model) and plain_head(model) and can_share(model)
+        self._shares = is_large(model) and plain_head(model) and can_share(model)
 
     @contextmanager
     def forward(
@@ -244,7 +244,7 @@ class Policy:
             replay = experience.rollout_routes_NSLK
             routes_BSLK = None if replay is None else microbatch_slice(replay, part)
             with self.forward(part, replay_BSLK=routes_BSLK, entropy=True) as forward:
-                store(experience, part, forward)
+                keep_old_policy(experience, part, forward)
             seconds += forward.seconds_replay
         return seconds
 
@@ -262,7 +262,7 @@ class Policy:
         return out_NT
 
 
-def store(experience: Experience, part: Microbatch, forward: Forward) -> None:
+def keep_old_policy(experience: Experience, part: Microbatch, forward: Forward) -> None:
     """Keep a forward pass of the old policy: its log-probs, entropy and the routers' own
     choices.
     """

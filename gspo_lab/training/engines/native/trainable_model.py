@@ -105,8 +105,8 @@ def large(model: Any) -> bool:
     return trained >= LARGE
 
 
-def heavy(model: Any) -> bool:
-    """Whether the model itself, trained or frozen, is so large."""
+def is_large(model: Any) -> bool:
+    """Whether the model, trained or frozen, has `LARGE` parameters or more."""
     parameters: int = sum(parameter.numel() for parameter in model.parameters())
     return parameters >= LARGE
 

@@ -11,7 +11,7 @@ from areal.api import InferenceEngine, ModelRequest, RolloutWorkflow
 from areal.utils import stats_tracker
 from areal.utils.hf_utils import load_hf_tokenizer
 
-from gspo_lab.training.engines.external.answering import answered, stopping_of
+from gspo_lab.training.engines.external.answering import grade_and_record, stopping_of
 from gspo_lab.training.engines.external.attempt import Prompt, current
 from gspo_lab.training.models.load import encode_prompt
 
@@ -45,7 +45,7 @@ class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]
         )
         tokens = list(drawn.output_tokens)
         logprobs = list(drawn.output_logprobs)
-        answer = await answered(
+        answer = await grade_and_record(
             prompt, self.tokenizer, tokens, logprobs, step=prompt.step, sample=sample
         )
         stats_tracker.get(workflow_context.stat_scope()).scalar(reward=answer.reward)

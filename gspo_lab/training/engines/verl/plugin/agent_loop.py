@@ -6,7 +6,7 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
-from gspo_lab.training.engines.external.answering import answered, seed_of, stopping_of
+from gspo_lab.training.engines.external.answering import grade_and_record, seed_of, stopping_of
 from gspo_lab.training.engines.external.attempt import Prompt
 from gspo_lab.training.models.load import encode_prompt
 
@@ -28,7 +28,7 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
         step = int(row["global_steps"]) - (not prompt.bench)
         seed = seed_of(prompt, step, sample)
         ids = encode_prompt(self.tokenizer, prompt.problem.prompt)
-        wishes: dict[str, Any] = {
+        sampling: dict[str, Any] = {
             **sampling_params,
             "temperature": prompt.temperature,
             "top_p": prompt.top_p,
@@ -37,9 +37,9 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
             **stopping_of(self.tokenizer, prompt.stop).for_vllm(),
         }
         drawn = await self.server.generate(
-            request_id=f"{row['uid']}-{sample}", prompt_ids=ids, sampling_params=wishes
+            request_id=f"{row['uid']}-{sample}", prompt_ids=ids, sampling_params=sampling
         )
-        answer = await answered(
+        answer = await grade_and_record(
             prompt,
             self.tokenizer,
             list(drawn.token_ids),
