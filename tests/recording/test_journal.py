@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from case_tables import cases
 from laboratory import write_lines
 
@@ -138,7 +139,7 @@ def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
     assert [item["step"] for item in result.items] == [0, 3]
     assert told(path) == [(line, False) for line in (2, 3, 4, 5)]
     later = scan(path, len(lines[0]))
-    assert (later.damaged, later.end) == (result.damaged, result.end)
+    assert_fields(later, damaged=result.damaged, end=result.end)
     assert result.end == sum(map(len, lines))
 
 

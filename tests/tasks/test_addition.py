@@ -232,7 +232,7 @@ def test_rewards_by_name_are_the_number_and_its_steps(
         reward=steps + correct,
         correct=correct == 1,
     )
-    assert (task.grader, task.reward_names) == ("addition-steps-correct/1", ("steps", "correct"))
+    assert_fields(task, grader="addition-steps-correct/1", reward_names=("steps", "correct"))
     alone = Addition(digits=2, rewards=["correct"]).grade(Problem("", "45+38=", "83"), answer)
     plain = Addition(digits=2).grade(Problem("", "45+38=", "83"), answer)
     assert (alone.reward, alone.rewards, plain.rewards) == (

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from assertions import assert_fields
 from calling import lab_error
 from public_data import public
 
@@ -111,7 +112,7 @@ def test_the_genuine_copies_agree() -> None:
     padded = build_task("aime24", {"data": str(public("aime24_zero_padded.jsonl"))})
     assert plain.data_digest == padded.data_digest
     for one, other in zip(plain.problems("held-out"), padded.problems("held-out"), strict=True):
-        assert (one.id, one.reference) == (other.id, other.reference)
+        assert_fields(one, id=other.id, reference=other.reference)
         assert padded.grade(other, rf"\boxed{{{one.reference}}}").correct is True
 
 

@@ -204,7 +204,7 @@ def test_large_outputs_are_checked_before_the_next_ones_are_made(made: Callable[
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (grade.correct, grade.error) == (True, None)
+    assert_fields(grade, correct=True, error=None)
     assert most < 33_000_000, "all together have 40 MB, and more as JSON"
 
 

@@ -109,7 +109,7 @@ def test_a_failing_grader_is_an_error_and_no_wrong_answer(
     task: Task, answer: str, error: str
 ) -> None:
     grade = task.grade(task.problems("train")[0], answer)
-    assert (grade.reward, grade.correct) == (None, None)
+    assert_fields(grade, reward=None, correct=None)
     assert grade.error
     assert grade.error.startswith(error)
     assert "\n" not in grade.error
@@ -201,9 +201,9 @@ def test_a_second_file(tmp_path: Path) -> None:
 def test_stop_and_max_tokens(tmp_path: Path) -> None:
     write(tmp_path, numbered(40))
     plain = build(tmp_path)
-    assert (plain.stop, plain.max_tokens) == ((), 256)
+    assert_fields(plain, stop=(), max_tokens=256)
     given_both = build(tmp_path, stop="\n", max_tokens=12)
-    assert (given_both.stop, given_both.max_tokens) == (("\n",), 12)
+    assert_fields(given_both, stop=("\n",), max_tokens=12)
     assert build(tmp_path, stop=["a", "b"]).stop == ("a", "b")
     write(tmp_path, numbered(40, demonstration="é" * 20))  # 40 bytes: 40 * 5 // 4 + 8
     assert build(tmp_path).max_tokens == 58

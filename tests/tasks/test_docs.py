@@ -32,8 +32,7 @@ def test_the_users_own_task(folder: Path) -> None:
     assert set(FILES) == {"problems.jsonl", "my_file.py", "graded.py", "parrot.py", "study.toml"}
     table = tomllib.loads(FILES["study.toml"])["task"]
     task = build_task(table.pop("name"), table, folder)
-    assert task.stop == ("\n",)
-    assert task.max_tokens == 16
+    assert_fields(task, stop=("\n",), max_tokens=16)
     france = Problem("fr", *FRANCE)
     japan = Problem("jp", *JAPAN)
     assert {*task.problems("train"), *task.problems("held-out")} == {france, japan}

@@ -107,7 +107,7 @@ def test_the_reward_is_the_sum_of_its_turns(
     task.grade_turns = lambda problem, turns: Grade(reward, True, turn_rewards=rewards)  # type: ignore[method-assign]
     grade = grade_answer(task, PROBLEM, "", truncated=False, turns=[Turn(""), Turn("")])
     if told is None:
-        assert (grade.reward, grade.error) == (reward, None)
+        assert_fields(grade, reward=reward, error=None)
     else:
         assert_fields(grade, reward=None, correct=None, turn_rewards=None)
         assert told in str(grade.error)

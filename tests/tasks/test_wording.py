@@ -72,7 +72,7 @@ def test_sums_are_graded_by_their_last_number(answer: str, reward: float) -> Non
     grade = build_task("addition", {"words": True}).grade(
         Problem("", "What is 7 plus 9?", "16"), answer
     )
-    assert (grade.reward, grade.correct) == (reward, reward == 1)
+    assert_fields(grade, reward=reward, correct=reward == 1)
 
 
 def test_chains_are_graded_number_by_number() -> None:

@@ -68,8 +68,9 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
         [10 ** (2 - 0.74781), 10 ** (2 + 0.74781)], rel=1e-4
     )
     # t = (2 - 1) / (.30103 / sqrt 3) = 5.75378; with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2)
-    assert found.p == pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5)
-    assert found.word == "supported"
+    assert_fields(
+        found, p=pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5), word="supported"
+    )
     assert "saturated" not in why(found)
 
 

@@ -70,8 +70,7 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
     both = results(tmp_path / "two", update_clips(), claims=["C04-clip-gap"], tables=LOSS)
     found = both["C04-clip-gap"]
     assert found.p == alone.p == pytest.approx(0.0289, abs=1e-4)
-    assert found.p_adjusted == pytest.approx(2 * 0.0289, abs=2e-4)
-    assert found.word == "inconclusive"
+    assert_fields(found, p_adjusted=pytest.approx(2 * 0.0289, abs=2e-4), word="inconclusive")
     assert "the interval alone would be supported" in why(found)
     # differences 0, 1, 2: mean 1, t = sqrt 3, p = 1 - sqrt(3 / 5) = .2254
     assert both["loss-rises"].p == pytest.approx(1 - (3 / 5) ** 0.5)
@@ -124,7 +123,7 @@ def test_only_the_seeds_that_may_decide_are_read(
         )
     with source(tmp_path / "runs" / DATABASE) as found:
         said = answer(found)
-    assert (said.word, said.colour) == (word, "grey" if counts else "green")
+    assert_fields(said, word=word, colour="grey" if counts else "green")
     assert sentences(not_counted(found)) == (
         [] if counts else ["Not counted: 4 runs of other seeds (3, 4)."]
     )
@@ -413,7 +412,7 @@ def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
     wide = {0: 0.0, 1: 1.0, 2: 2.0}
     part = over_seeds("d", wide, Region(above=0), alpha=0.05)
     assert [part.low, part.high] == pytest.approx([1 - 2.48414, 1 + 2.48414], abs=1e-4)
-    assert (part.side, part.resolved) == ("supported", False)
+    assert_fields(part, side="supported", resolved=False)
     assert over_seeds("d", wide, Region(above=-2), alpha=0.05).resolved
     inside = over_seeds("d", wide, Region(-2, 4), alpha=0.05)
     # against -2: t = 3 sqrt 3; against 4: the same. Both must be beyond their bound, so the larger
@@ -457,7 +456,7 @@ def test_no_interval_no_word() -> None:
     assert_fields(same, low=None, side=None, estimate=2.0)
     assert same.reason is not None
     two = over_seeds("d", {0: 2.0, 1: 2.1}, Region(above=0), alpha=0.05)
-    assert (two.low, two.side) == (None, None)
+    assert_fields(two, low=None, side=None)
 
 
 def test_a_claim_on_final_scores_has_the_verdict_s_interval(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from claim_lab import PAIR, Fields, Numbers, gives, result, why
 
 from gspo_lab.common.reason import Reason
@@ -118,7 +119,7 @@ def test_asymptotes_are_compared_and_midpoints_stated(
     assert found.word == word
     assert "the paper searches a grid against GPU-hours" in why(found)
     sooner, *by_arm = found.supplementary
-    assert (sooner.estimate, sooner.ratio) == (pytest.approx(0.5, abs=0.05), True)
+    assert_fields(sooner, estimate=pytest.approx(0.5, abs=0.05), ratio=True)
     assert [one.estimate for one in by_arm] == pytest.approx(
         [0.805, asymptote["gspo"] / 200 + 0.005, 2, 2], rel=0.06
     )

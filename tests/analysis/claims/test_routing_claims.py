@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from assertions import assert_fields
 from claim_lab import MOE, Fields, Numbers, gives, result, results, why
 
 from gspo_lab.common.reason import Reason
@@ -145,8 +146,9 @@ def test_expert_change_is_a_direction_on_few_layers(
     found = result(tmp_path, numbers, "C09-expert-change", arms=MOE)
     after_one, slope = found.parts
     # mini-batch 1 of 3: change / 3 x (1, 1.01, 1.02); layers .4, .8, 1.2, 1.6 of it: slope .4 x
-    assert after_one.estimate == pytest.approx(change / 3 * 1.01)
-    assert after_one.criterion == "supported if above 0.05"
+    assert_fields(
+        after_one, estimate=pytest.approx(change / 3 * 1.01), criterion="supported if above 0.05"
+    )
     assert slope.estimate == pytest.approx(0.4 * change / 3 * 1.01)
     assert (found.word, found.supplementary[0].word) == (word, "measured")
     assert "the model has 4 routed layers and about 48 are needed" in why(found)

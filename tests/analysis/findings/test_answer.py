@@ -63,7 +63,7 @@ def rising(gap: float) -> Change:
 
 def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
-    assert (found.word, found.colour) == ("gspo better", "green")
+    assert_fields(found, word="gspo better", colour="green")
     said = statement("answer", found)
     assert said.startswith("gspo is better than grpo by more than the margin")
     assert ": +0.25" in said
@@ -86,7 +86,7 @@ def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Pat
         assert imported.declaration.verdict.question == "score"
         imported.__dict__["declaration"] = replace(imported.declaration, recorded=("steps",))
         assert answer(imported).command == "import more seeds (5 or more)"
-    assert (found.word, found.colour) == ("inconclusive", "grey")
+    assert_fields(found, word="inconclusive", colour="grey")
     assert found.command.startswith(
         ("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds ")
     )
@@ -95,7 +95,7 @@ def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Pat
 def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path) -> None:
     toml = TWO_ARMS + "[verdict]\nmargin = 0.3\n"
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
-    assert (found.word, found.colour) == ("equivalent within the margin", "green")
+    assert_fields(found, word="equivalent within the margin", colour="green")
     assert "can still have a rate of up to 52 %" in statement("answer", found)
     assert statement("grounds", found).endswith(
         "Margin ±0.3. By scores alone, none of 10 runs was unstable."
@@ -104,7 +104,7 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     # Equal scores would have been green: they answer another question. Clopper-Pearson of 0 of 10:
     # 1 - .025^(1/10).
-    assert (found.word, found.colour) == ("no unstable runs", "grey")
+    assert_fields(found, word="no unstable runs", colour="grey")
     ground = statement("grounds", found)
     assert "unstable (95 % interval of the rate: 0 to 31 %)" in ground
     assert "equivalent within the margin" in ground
@@ -138,7 +138,7 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
         found = answered(
             make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo"))
         )
-        assert (found.word, found.colour) == ("all collapsed", "red")
+        assert_fields(found, word="all collapsed", colour="red")
         assert statement("answer", found).startswith("All 6 runs collapsed")
         assert statement("grounds", found) == "Cause: numbers that are not finite, at step 6."
         assert (
@@ -151,7 +151,7 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     database = make_lab(tmp_path, STABILITY, seeds=5, change=collapsing("grpo"))
     found = answered(database)
     own = stood(database)["gspo"]
-    assert (found.word, found.colour) == ("more stable", "green")
+    assert_fields(found, word="more stable", colour="green")
     assert statement("answer", found).startswith(
         "gspo is more stable than grpo on this one starting model: the drop of gspo "
     )
@@ -184,7 +184,7 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
         "gspo-replay": "equally stable",
     }
     found = answered(database)
-    assert (found.word, found.colour) == ("arm by arm", "green")
+    assert_fields(found, word="arm by arm", colour="green")
     told = statement("answer", found)
     assert told.startswith(
         "gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from "
@@ -311,13 +311,13 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     three = SWEPT + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
     said = answered(make_lab(tmp_path, three, seeds=4, steps=20, every=20, change=change))
-    assert (said.word, said.colour) == ("resolved in part", "blue")
+    assert_fields(said, word="resolved in part", colour="blue")
     assert "): inconclusive" in statement("answer", said)
 
 
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
     said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
-    assert (said.word, said.command) == ("no verdict", "gspo-lab plan studies/toy.toml")
+    assert_fields(said, word="no verdict", command="gspo-lab plan studies/toy.toml")
 
 
 BASELINE = '[verdict]\nbaseline = "grpo"\n'
@@ -338,8 +338,7 @@ def test_without_the_baseline_s_runs_nothing_is_compared(
     """`run --arms` may leave the baseline out: the report says so, and proposes all arms."""
     database = make_lab(tmp_path, toml, arms=arms)
     said = answered(database)
-    assert said.word == "no verdict"
-    assert said.command == "gspo-lab run studies/toy.toml"
+    assert_fields(said, word="no verdict", command="gspo-lab run studies/toy.toml")
     shown = rendered(database)
     assert "grpo, the declared baseline, is not among the arms of these runs" in shown.markdown
     assert "the declared baseline, is not among the arms" in shown.html
@@ -364,10 +363,13 @@ def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: P
     )
     own = stood(worse)["gspo"]
     assert own.drop.better == "gspo"
-    assert own.word == "inconclusive"
-    assert (
-        own.because
-        == "gspo drops less from its best, but its final score may be worse by more than the margin"
+    assert_fields(
+        own,
+        word="inconclusive",
+        because=(
+            "gspo drops less from its best, but its final score may be worse by more than the"
+            " margin"
+        ),
     )
 
 

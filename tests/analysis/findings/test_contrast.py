@@ -239,8 +239,11 @@ def test_a_declared_order_spends_alpha_once_at_a_time() -> None:
     first, second, third = decide_all(arms, Rule(0.01, order=("first", "second", "third")))
     assert first.resolved
     assert not second.resolved
-    assert third.word == "inconclusive"
-    assert third.because == "second, which the declared order tests before it, is inconclusive"
+    assert_fields(
+        third,
+        word="inconclusive",
+        because="second, which the declared order tests before it, is inconclusive",
+    )
     assert [one.resolved for one in decide_all(arms, Rule(0.01))] == [False, False, True]
 
 

@@ -100,8 +100,7 @@ def test_an_unfinished_run_has_no_final_score(tmp_path: Path) -> None:
         tmp_path, seeds=1, change=by_step, until=lambda run: 9, end=lambda run: "stopped"
     )
     grpo = first_outcome(database)
-    assert grpo.final is None
-    assert grpo.latest == pytest.approx(0.2)
+    assert_fields(grpo, final=None, latest=pytest.approx(0.2))
 
 
 @pytest.mark.parametrize("rewarded", [True, False])

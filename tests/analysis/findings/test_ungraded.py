@@ -63,7 +63,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert verdict.paired.differences == pytest.approx([1 - 19 / 60, 1 - 20 / 60, 1 - 21 / 60])
     assert verdict.paired.estimate == pytest.approx(2 / 3), "a share of 1 against a third"
     assert "left out it reads 'better by more than the margin'" in verdict.because
-    assert (verdict.word, verdict.better) == ("no verdict", None)
+    assert_fields(verdict, word="no verdict", better=None)
     assert statement("sentence", verdict).startswith(
         "No verdict on gspo against grpo: more answers of one arm could not be graded"
     )
@@ -167,6 +167,6 @@ def test_uneven_shares_alone_withhold_a_verdict(tmp_path: Path, problems: int, w
 
     found = decided(lab(tmp_path, some, gspo=(39, 41, 43)))
     doubt = found.ungraded["gspo"]
-    assert (doubt.more, doubt.p) == ((0, problems), pytest.approx(2 / 2**problems))
+    assert_fields(doubt, more=(0, problems), p=pytest.approx(2 / 2**problems))
     assert doubt.verdict.word == "better by more than the margin", "the two readings agree"
     assert found.verdicts["gspo"].word == word

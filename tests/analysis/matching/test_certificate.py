@@ -283,8 +283,11 @@ def test_recorded_edits_of_the_study_are_named(lab: Lab) -> None:
     edits = [{"at": "2026-01-02", "what": "seeds added: 2"}]
     lab.edit_json("study.json", lambda study: study.update(edits=edits))
     found = lab.certificate()
-    assert found.lock.state == "differs as declared"
-    assert found.lock.detail == "changed after the first step: 2026-01-02 seeds added: 2"
+    assert_fields(
+        found.lock,
+        state="differs as declared",
+        detail="changed after the first step: 2026-01-02 seeds added: 2",
+    )
     assert found.ok
 
 
@@ -615,9 +618,8 @@ def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_pa
     """
     lab = Lab(tmp_path, gspo='policy_loss = "sapo"', records=unclipped)
     found = of(lab.certificate(), "first mini-batches")
-    assert (found.state, found.detail) == (
-        "equal",
-        "ratio 1 in all 8 of them, clip 0 in the 4 that count clips",
+    assert_fields(
+        found, state="equal", detail="ratio 1 in all 8 of them, clip 0 in the 4 that count clips"
     )
     lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=2, minibatch=0)
     lab.set_of("gspo/s1", "update", {"log_ratio_max_abs": None})
@@ -632,14 +634,14 @@ def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_pa
         detail="toy/gspo/s0 at step 2: log_ratio_max_abs 1e-07",
     )
     assert silent.state == "not recorded"
-    assert (clipped.state, clipped.parts) == ("differs undeclared", ("grpo, step 1",))
+    assert_fields(clipped, state="differs undeclared", parts=("grpo, step 1",))
 
 
 def test_declared_prompts_per_step_excuse_another_stream(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo="rollout = { prompts_per_step = 6 }")
     lab.edit_journal("gspo/s0", _swap_prompts)
     found = of(lab.certificate(), "prompts")
-    assert (found.state, found.parts) == ("differs as declared", ("step 2",))
+    assert_fields(found, state="differs as declared", parts=("step 2",))
 
 
 def test_a_swept_warm_start_excuses_other_weights(tmp_path: Path) -> None:
@@ -673,10 +675,12 @@ def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
     } == {arms for arms in {pair.arms for pair in found.pairs} if "third" in arms}
     assert len({pair.arms for pair in found.pairs}) == 3
     reason = ("undeclared difference in numerics: threads (seed 1)",)
-    assert (found.baseline, found.reasons) == (
-        "grpo",
-        {"third": reason},
-    )  # the verdict on gspo stands
+    assert_fields(
+        found,
+        # the verdict on gspo stands
+        baseline="grpo",
+        reasons={"third": reason},
+    )
     assert found.differences_from("third") == {"grpo": reason, "gspo": reason}
 
 
@@ -685,8 +689,11 @@ def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab)
     assert not lab.certificate().ok
     lab.accept("same machine, two threads")
     (kept,) = json_of(lab.home / "accepted.json")
-    assert kept["reason"] == "same machine, two threads"
-    assert kept["differences"] == ["grpo / gspo, seed 0: numerics: threads"]
+    assert_fields(
+        kept,
+        reason="same machine, two threads",
+        differences=["grpo / gspo, seed 0: numerics: threads"],
+    )
     found = lab.certificate()
     assert_fields(
         found, ok=True, reasons={}, undeclared=("grpo / gspo, seed 0: numerics: threads",)
@@ -800,10 +807,7 @@ def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab
     )
     lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)
     found = of(lab.certificate(), "prompts and updates")
-    assert (found.state, found.detail) == (
-        "differs undeclared",
-        "updates_total: 8 in grpo, 7 in gspo",
-    )
+    assert_fields(found, state="differs undeclared", detail="updates_total: 8 in grpo, 7 in gspo")
 
 
 @pytest.mark.parametrize("origin", [3, {"program": 3}, {"source": "logs"}])

@@ -120,7 +120,7 @@ def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
         "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
     )
     found = parting(lab)
-    assert (found.kind, found.where) == ("prompt", "step 2, digest")
+    assert_fields(found, kind="prompt", where="step 2, digest")
     assert "rollouts = 1.0 keeps all" in found.context[0]
 
 
@@ -175,7 +175,7 @@ def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) ->
     lab.set_of("grpo/s0", "update", {"learning_rate": 1.25e-5 * (1 + 2**-24)}, step=0, minibatch=0)
     same = parting(lab)
     apart = parting(lab, TWIN, "toy/gspo/s0")
-    assert (same.where, same.value_a) == ("step 0, mini-batch 0, learning_rate", "1.25000007e-05")
+    assert_fields(same, where="step 0, mini-batch 0, learning_rate", value_a="1.25000007e-05")
     assert "step 0, mini-batch 1, loss" in [later.where for later in apart.later]
 
 
@@ -211,7 +211,7 @@ def test_certify_prints_and_its_exit_code_tells(tmp_path: Path) -> None:
     said = gspo_lab(*certify, "--json")
     assert (said.code, said.json["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
     said = gspo_lab("certify", "toi", "--runs", lab.runs)
-    assert (said.code, said.out) == (2, "")
+    assert_fields(said, code=2, out="")
     assert "no study 'toi' (did you mean 'toy'?)" in said.err
 
 
@@ -225,10 +225,7 @@ def test_why_prints_the_first_difference(lab: Lab) -> None:
             ("toy/gspo/s9",),
         )
     )
-    assert (same.code, same.out) == (
-        0,
-        f"{TWIN} and {OTHER} agree in everything that both recorded\n",
-    )
+    assert_fields(same, code=0, out=f"{TWIN} and {OTHER} agree in everything that both recorded\n")
     assert arms.code == 0
     assert arms.out.splitlines()[1] == "  setting: objective.clip_high: 0.27 | 0.0004 (declared)"
     assert "  update: step 0, mini-batch 1, loss: 0.5 | 1" in arms.out.splitlines()

@@ -55,7 +55,7 @@ def test_falls_and_what_is_none(
 ) -> None:
     steps = [step + 1000 for step in _steps(reward)]  # an onset is a step, not a row
     found = stability(steps, reward, len(reward), nonfinite_steps=[1000 + step for step in fatal])
-    assert (found.collapse, found.cause) == (None if collapse is None else 1000 + collapse, cause)
+    assert_fields(found, collapse=None if collapse is None else 1000 + collapse, cause=cause)
     assert (found.regression is not None) == regressed
     assert found.judged == (
         len(reward) >= 19
@@ -68,13 +68,13 @@ def test_windows_are_ten_steps_or_five_percent_and_noise_is_no_fall() -> None:
     for _ in range(50):
         reward = np.linspace(0.2, 0.6, 200) + rng.normal(0, 0.1, 200)
         found = stability(range(200), reward, 200)
-        assert (found.collapse, found.regression) == (None, None)
+        assert_fields(found, collapse=None, regression=None)
 
 
 def test_signal_onset_needs_five_steps_outside() -> None:
     calm = [1.0, 1.1] * 25
     found = signal_onset(range(70), [*calm, 9.0, 9.0, 1.0, *[9.0] * 10, *[1.0] * 7])
-    assert (found.step, found.judged) == (53, True)
+    assert_fields(found, step=53, judged=True)
     assert signal_onset(range(60), [*calm, *[1.0] * 10]) == (None, True)
     assert signal_onset(range(20), calm[:20]) == (None, False)
 

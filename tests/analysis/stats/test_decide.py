@@ -43,8 +43,7 @@ def test_better_beyond_margin_names_the_arm_and_the_sentence() -> None:
     assert statement("sentence", found) == "gspo is better than grpo by more than the margin."
     assert found.smallest_detectable == pytest.approx(3.264 * 0.01, abs=1e-4)
     turned = decide(BASE + np.array([0.10, 0.11, 0.12]), BASE, margin=0.02, labels=("gspo", "grpo"))
-    assert turned.better == "gspo"
-    assert turned.direction == -1
+    assert_fields(turned, better="gspo", direction=-1)
     assert statement("sentence", turned) == "grpo is worse than gspo by more than the margin."
 
 
@@ -54,7 +53,7 @@ TIGHT = np.array([0.0050, 0.0052, 0.0054, 0.0051, 0.0053])
 
 def test_equivalent_though_zero_is_excluded() -> None:
     found = decide(FIVE, FIVE + TIGHT, margin=0.02)
-    assert (found.word, found.better) == ("equivalent within the margin", None)
+    assert_fields(found, word="equivalent within the margin", better=None)
     assert "difference-within-margin" in codes(found)
 
 
@@ -91,7 +90,7 @@ def test_the_spread_is_at_least_what_the_answers_alone_vary() -> None:
 def test_exact_ties_are_judged_by_what_the_answers_vary() -> None:
     # Five equal pairs, answers' sd .02: half-width 2.7764 * .02 / sqrt 5 = .0248.
     wide = decide(FIVE, FIVE, margin=0.03, items_variance=0.02**2)
-    assert (wide.word, wide.reasons) == ("equivalent within the margin", ())
+    assert_fields(wide, word="equivalent within the margin", reasons=())
     assert (wide.paired.low, wide.paired.high) == pytest.approx((-0.02483, 0.02483), abs=1e-5)
     assert decide(FIVE, FIVE, margin=0.02, items_variance=0.02**2).word == "inconclusive"
     assert decide(FIVE, FIVE, margin=0.02, items_variance=0.0).because == "identical scores"
@@ -235,8 +234,11 @@ def test_the_smallest_detectable_effect_has_an_interval() -> None:
     # sd .01 at n = 3: the true one is .52 to 6.28 times that, and the factor 3.264.
     assert found.detectable_range == pytest.approx((0.03264 * 0.5207, 0.03264 * 6.2848), rel=1e-3)
     floored = decide(BASE, BASE + np.array([0.10, 0.11, 0.12]), margin=0.02, items_variance=0.02**2)
-    assert floored.smallest_detectable == pytest.approx(3.264 * 0.02, abs=1e-4)
-    assert floored.detectable_range == pytest.approx((3.264 * 0.02, 0.03264 * 6.2848), rel=1e-3)
+    assert_fields(
+        floored,
+        smallest_detectable=pytest.approx(3.264 * 0.02, abs=1e-4),
+        detectable_range=pytest.approx((3.264 * 0.02, 0.03264 * 6.2848), rel=1e-3),
+    )
 
 
 def test_not_resolved_says_what_is_missing() -> None:
@@ -265,9 +267,9 @@ def test_withheld_with_its_reason() -> None:
     assert_fields(mismatch, word="no verdict", better=None, because="a mismatch")
     assert mismatch.paired.low is not None
     few = decide(BASE[:2], BASE[:2] + np.array([0.1, 0.2]), margin=0.02)
-    assert (few.word, few.because) == ("no verdict", "2 pairs of runs; an interval needs 3")
+    assert_fields(few, word="no verdict", because="2 pairs of runs; an interval needs 3")
     same = decide(BASE, BASE, margin=0.02)
-    assert (same.word, same.because) == ("no verdict", "identical scores")
+    assert_fields(same, word="no verdict", because="identical scores")
     assert statement("sentence", same) == "No verdict on b against a: identical scores."
     assert same.more_seeds is None
     none = decide([], [], margin=0.02)
@@ -292,8 +294,7 @@ def test_swapping_the_arms_turns_the_word_and_keeps_the_better_arm(
     b = rng.normal(effect, 0.05, n)
     there = decide(a, b, 0.05, labels=("a", "b"))
     back = decide(b, a, 0.05, labels=("b", "a"))
-    assert there.better == back.better
-    assert there.direction == -back.direction
+    assert_fields(there, better=back.better, direction=-back.direction)
     assert there.word.removeprefix("better") == back.word.removeprefix("worse") or (
         there.word.removeprefix("worse") == back.word.removeprefix("better")
     )
@@ -313,11 +314,10 @@ def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
 
 def test_better_with_unresolved_size() -> None:
     found = decide(BASE, BASE + np.array([0.02, 0.03, 0.04]), margin=0.02)
-    assert (found.word, found.better) == ("better, not shown to exceed the margin", "b")
+    assert_fields(found, word="better, not shown to exceed the margin", better="b")
     assert statement("sentence", found) == "b is better than a, not shown to exceed the margin."
 
 
 def test_an_equal_difference_at_every_seed_is_not_taken_for_certainty() -> None:
     found = decide(BASE, BASE + 0.1, margin=0.02)
-    assert found.word == "no verdict"
-    assert found.smallest_detectable is None
+    assert_fields(found, word="no verdict", smallest_detectable=None)

@@ -72,7 +72,7 @@ def test_swapping_the_arms_turns_every_sign(drawn: tuple[list[float], list[float
     if there.low is None:
         assert back.low is None
     else:
-        assert (there.low, there.p) == (pytest.approx(-back.high), pytest.approx(back.p))
+        assert_fields(there, low=pytest.approx(-back.high), p=pytest.approx(back.p))
 
 
 def test_leave_one_out() -> None:
@@ -100,8 +100,7 @@ def test_variance_parts_by_hand() -> None:
     assert (found.var_seeds, found.var_items, found.var_residual) == pytest.approx(
         (4 / 3, 4.0, 1 / 3)
     )
-    assert found.variance == pytest.approx(5.0)
-    assert found.df == pytest.approx(450 / 305)
+    assert_fields(found, variance=pytest.approx(5.0), df=pytest.approx(450 / 305))
     assert (found.low + found.high) / 2 == pytest.approx(4.0)
 
 

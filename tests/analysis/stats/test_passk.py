@@ -74,8 +74,7 @@ def test_split_of_the_variance() -> None:
 
 def test_everything_right_is_not_certain() -> None:
     found = checkpoint_score([16] * 30, 16)
-    assert found.mean == 1.0
-    assert found.item_high == 1.0
+    assert_fields(found, mean=1.0, item_high=1.0)
     assert 0.9 < found.item_low < 1.0
 
 
@@ -129,10 +128,8 @@ def test_it_is_the_likeliest_rating() -> None:
 def test_all_or_none_solved_bounds_one_side_alone() -> None:
     none = estimate_rating([800] * 10, [0] * 10)
     every = estimate_rating([800] * 10, [1] * 10)
-    assert none.rating is None
-    assert none.low is None
-    assert every.rating is None
-    assert every.high is None
+    assert_fields(none, rating=None, low=None)
+    assert_fields(every, rating=None, high=None)
     assert (1 - chance(np.array([800.0]), none.high)[0]) ** 10 == pytest.approx(0.05)
     assert chance(np.array([800.0]), every.low)[0] ** 10 == pytest.approx(0.05)
 
