@@ -495,9 +495,9 @@ def test_numbers_are_pooled_in_one_room() -> None:
     assert [path for path, count in pooled.items() if count] == []
 
 
-NODES = {"gspo_lab": 424_940, "tests": 357_350}
+NODES = {"gspo_lab": 424_940, "tests": 356_930}
 """The most syntax nodes that each folder may have. A bound may only fall."""
-NODES_A_LINE = {"gspo_lab": 6.34, "tests": 6.71}
+NODES_A_LINE = {"gspo_lab": 6.34, "tests": 6.70}
 IDIOMS = {"gspo_lab": 27, "tests": 312}
 """Statements that say several things at once. A bound may only fall."""
 ENTRIES = 12
