@@ -61,7 +61,7 @@ def test_an_assumed_sd_names_seeds_for_both_words(toy: Study, tmp_path: Path) ->
     # sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too: they do
     # not help.
     result = detectable(toy, tmp_path, 10.0)
-    assert (result.seeds_for_equivalence, result.with_more_answers) == (None, None)
+    assert_fields(result, seeds_for_equivalence=None, with_more_answers=None)
     line = replace(result, answers_sd=0.01).line()
     assert "over a hundred thousand would show equivalence" in line
     assert "buy more seeds: answers alone vary a pair by 0.010" in line
@@ -88,7 +88,7 @@ def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(
     toy: Study, tmp_path: Path
 ) -> None:
     result = detectable(toy, tmp_path)
-    assert (result.sd, result.effect) == (None, None)
+    assert_fields(result, sd=None, effect=None)
     assert (
         "not known, no study has been run here: give the sd of a pair's difference, e.g. --sd 0.05"
         in result.line()
@@ -167,8 +167,7 @@ def planned(folder: Path, runs: Path, toml: str = TWO_ARMS, steps: int = 12) -> 
 def test_the_sd_is_that_of_runs_of_the_same_steps_start_and_benchmark(tmp_path: Path) -> None:
     runs = make_lab(tmp_path, change=scored(8, 8, 10, 12)).parent  # differences 0, 0.1, 0.2
     result = planned(tmp_path, runs)
-    assert result.sd == pytest.approx(0.1)
-    assert result.basis == "measured in toy, at scores around 0.45"
+    assert_fields(result, sd=pytest.approx(0.1), basis="measured in toy, at scores around 0.45")
     different = {
         "steps": planned(tmp_path, runs, steps=24),
         "start": planned(
@@ -197,7 +196,4 @@ def test_scores_of_another_level_tell_nothing_of_the_noise_here(tmp_path: Path) 
 
     runs = make_lab(tmp_path, other, name="saturated", change=scored(20, 20, 18, 16)).parent
     result = planned(tmp_path, runs)
-    assert (result.sd, result.basis) == (
-        pytest.approx(0.1),
-        "measured in toy, at scores around 0.45",
-    )
+    assert_fields(result, sd=pytest.approx(0.1), basis="measured in toy, at scores around 0.45")

@@ -72,10 +72,13 @@ def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
     assert result.warm_starts == 0
     failed = result.runs[2]
     assert (failed.steps_done, result.responses) == (2, 2 * 4 * 2)
-    assert result.evaluations == 1  # the end
-    assert (
-        result.basis == "measured on 10 steps of count"
-    )  # 3 runs x 3 and 1 of the failed one, first steps left out
+    assert_fields(
+        result,
+        # the end
+        evaluations=1,
+        # 3 runs x 3 and 1 of the failed one, first steps left out
+        basis="measured on 10 steps of count",
+    )
     # 1 s a start, 2 steps of 2 s, 10 answers at 1 s / 8 responses
     assert result.seconds == failed.seconds == pytest.approx(1 + 2 * 2 + 10 / 8)
     # A step that trained on nothing was sampled all the same.
@@ -104,7 +107,7 @@ def test_a_pilot_has_a_start_of_its_own_where_every_seed_has(
     bench.b = 'clip = "calibrated"'
     overrides = [f"warm_start.per_seed={per_seed}", "warm_start.steps=7"]
     result = plan(bench.study(overrides=overrides), bench.runs, jobs=1)
-    assert (result.pilots, result.warm_starts) == (("b",), starts)
+    assert_fields(result, pilots=("b",), warm_starts=starts)
 
 
 def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
@@ -136,8 +139,11 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     entry = guessed_pace(settings, settings.model, on_gpu=False)
     three = guessed_pace(settings, settings.model, on_gpu=False, turns=3)
     assert entry.seconds_per_answer == 2 * 6e5 * 40 / 4e10
-    assert three.seconds_per_answer == pytest.approx(2.4 * entry.seconds_per_answer)
-    assert three.seconds_per_step == pytest.approx((2.4 + 4) / (1 + 4) * entry.seconds_per_step)
+    assert_fields(
+        three,
+        seconds_per_answer=pytest.approx(2.4 * entry.seconds_per_answer),
+        seconds_per_step=pytest.approx((2.4 + 4) / (1 + 4) * entry.seconds_per_step),
+    )
     assert "sampling 1, " in entry.basis
     assert "sampling 2.4 of 3 turns, " in three.basis
     study = bench.study(overrides=["task.name=guess", "task.max_turns=3", "rollout.max_tokens=24"])
@@ -161,10 +167,11 @@ def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
     _, output = bench.conduct()
     assert "count: 2 arms x 2 seeds: 4 runs" in output.splitlines()[0], "run begins with its plan"
     finished = plan(bench.study(), bench.runs, jobs=2)
-    assert finished.headline == (
-        "count: 2 arms x 2 seeds: 4 runs, 4 finished; nothing is left to train"
+    assert_fields(
+        finished,
+        headline="count: 2 arms x 2 seeds: 4 runs, 4 finished; nothing is left to train",
+        certainty="measured on 12 steps of count",
     )
-    assert finished.certainty == "measured on 12 steps of count"
 
     def measured(*overrides: str) -> bool:
         arm = bench.study(overrides=overrides).arms["a"]

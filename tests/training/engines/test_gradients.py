@@ -4,6 +4,7 @@ replay replays.
 
 import pytest
 import torch
+from assertions import assert_fields
 from lottery import MakeRun, components, experience_of
 
 from gspo_lab.training.engines.native.build_run import RunComponents, without_dropout
@@ -105,10 +106,7 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     assert actual[0] == actual[1] != fresh
     result = setting.updater.update(experience, MinibatchRows(0, 1, ROWS, False))
     measured = update_record(setting.updater, experience, result)
-    assert (measured.bapo_clip_low, measured.bapo_clip_high) == (
-        actual[0].clip_low,
-        actual[0].clip_high,
-    )
+    assert_fields(measured, bapo_clip_low=actual[0].clip_low, bapo_clip_high=actual[0].clip_high)
     assert (
         measured.clip_fraction_tokens
         == int(result.metrics["clip_fraction_tokens"].sum()) / int(experience.mask_NT.sum())
@@ -283,8 +281,7 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
             True,
         )
         measured = update_record(setting.updater, experience, result)
-        assert measured.evaluated_responses == (0 if skip else 16)
-        assert measured.clip_fraction_tokens == 0.0
+        assert_fields(measured, evaluated_responses=0 if skip else 16, clip_fraction_tokens=0.0)
         assert (measured.stale_k3 is None) == skip
         ends.append(torch.cat([p.detach().flatten() for p in setting.policy.model.parameters()]))
     assert torch.equal(*ends)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from assertions import assert_fields
 from calling import lab_error
 from lottery import TOOL, MakeRun, components, rollouts
 
@@ -44,7 +45,7 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
     minibatch = MinibatchRows(0, 0, torch.arange(2), fresh=True)
     result = setting.updater.update(experience, minibatch)
     record = update_record(setting.updater, experience, result)
-    assert (record.response_tokens, record.active_tokens) == (5, 5)
+    assert_fields(record, response_tokens=5, active_tokens=5)
     assert record.response_detail["length"] == [2, 3]
     assert [len(values) for values in record.response_detail["log_ratios"]] == [2, 3]
     # Ratios are 1: mean over responses of the mean over tokens of A.

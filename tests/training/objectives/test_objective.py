@@ -10,6 +10,7 @@ from measuring import batch_of, gradient, numbers
 from torch import Tensor
 
 from gspo_lab.training.objectives import PRESETS, Batch, mismatch_measures, surrogate
+from gspo_lab.training.objectives.losses import LOSSES
 from gspo_lab.training.objectives.objective import mismatch_weight
 from gspo_lab.training.objectives.presets import with_published_range
 from gspo_lab.training.objectives.ratios import Level
@@ -250,14 +251,18 @@ def test_flips_are_the_tokens_that_one_program_alone_clips() -> None:
         out = numbers(
             native, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
         )
-        assert out["flip_fraction_tokens_grpo"] == pytest.approx(1 / 5)
-        assert out["flip_fraction_tokens_gspo"] == 0.0
+        assert_fields(
+            out, flip_fraction_tokens_grpo=pytest.approx(1 / 5), flip_fraction_tokens_gspo=0.0
+        )
         out = numbers(
             native, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other
         )
         # Signs turned: 1/4 < .8 at A < 0, 1.5 twice at A > 0; the second response whole.
-        assert out["flip_fraction_tokens_grpo"] == pytest.approx(3 / 5)
-        assert out["flip_fraction_tokens_gspo"] == pytest.approx(2 / 5)
+        assert_fields(
+            out,
+            flip_fraction_tokens_grpo=pytest.approx(3 / 5),
+            flip_fraction_tokens_gspo=pytest.approx(2 / 5),
+        )
     out = numbers(MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands)
     assert out["flip_fraction_tokens_grpo"] is None
 
@@ -336,3 +341,11 @@ def test_a_correction_has_its_published_range_where_none_is_stated(
     assert with_published_range({**unset, "mismatch_high": 7.0})["mismatch_high"] == 7.0
     none = {**unset, "mismatch_correction": "none"}
     assert with_published_range(none) == none
+
+
+def test_which_losses_see_a_whole_mini_batch_first() -> None:
+    assert {name for name, loss in LOSSES.items() if loss.sees_whole} == {
+        "bapo",
+        "clip-cov",
+        "kl-cov",
+    }

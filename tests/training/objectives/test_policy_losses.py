@@ -336,8 +336,7 @@ def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
     gate = 1 / math.cosh(0.25) ** 2
     assert actual["gate_mean"] == pytest.approx((gate + 1 + gate + gate) / 4)
     assert not [name for name in actual if name.startswith("clip") and actual[name] is not None]
-    assert actual["would_clip_fraction_tokens_grpo"] == 0.5
-    assert actual["effective_fraction_tokens"] == 1.0
+    assert_fields(actual, would_clip_fraction_tokens_grpo=0.5, effective_fraction_tokens=1.0)
     # CISPO's: 1.2 / 1.5, 1, 0.8 / 0.5, 0.8 / 0.5.
     actual = measured(Objective(policy_loss="cispo", clip_low=0.2, clip_high=0.2))
     assert actual["gate_mean"] == pytest.approx((0.8 + 1 + 1.6 + 1.6) / 4)
