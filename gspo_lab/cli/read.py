@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.evaluate import scores
+from gspo_lab.cli.evaluation_scores import scores
 from gspo_lab.cli.output import cell, print_either, print_json, print_lines, print_table
 from gspo_lab.cli.shared_options import (
     RUNS,

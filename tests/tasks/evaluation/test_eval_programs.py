@@ -14,7 +14,7 @@ from calling import gspo_lab, lab_error
 from laboratory import json_of, write_lines
 
 from gspo_lab.analysis.stats.passk import estimate_rating
-from gspo_lab.cli.evaluate import rated
+from gspo_lab.cli.evaluation_scores import rated
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
