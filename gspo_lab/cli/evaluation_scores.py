@@ -70,9 +70,9 @@ def show_scores(
         compared = {}
         if study is not None:
             compared = {name: _arms_compared(source, name) for name in benches}
+    flat = list(chain.from_iterable(rows.values()))
     if json:
         protocols = {name: bench.protocol for name, bench in benches.items()}
-        flat = list(chain.from_iterable(rows.values()))
         together = list(chain.from_iterable(compared.values()))
         print_json({"asked": protocols, "scores": flat, "comparisons": together})
     else:
@@ -83,7 +83,7 @@ def show_scores(
     for name, bench in benches.items():
         for note in _notes(rows[name], served, sampled=bench.sampling.temperature > 0):
             warn(f"{name}: {note}")
-    return not any(row["errors"] for row in chain.from_iterable(rows.values()))
+    return not any(row["errors"] for row in flat)
 
 
 def _difficulties(bench: "Bench") -> JsonObject:

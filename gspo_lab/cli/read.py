@@ -339,7 +339,7 @@ def claims(
         results = judge(source, every=all_claims)
         not_counted = not_counted_of(source)
     if json:
-        print_json(to_json([claim_view(result) for result in results]))
+        print_json(to_json(list(map(claim_view, results)), exact=True))
         return
     if not results:
         typer.echo(

@@ -257,12 +257,7 @@ def _markdown_sections(sections: Sequence[View]) -> list[JsonObject]:
 def section_markdown(view: View) -> Any:
     """A view as Markdown; empty where the Markdown leaves it out."""
     layout = template_of(view.id, "md")
-    return "" if layout is None else Markup(layout.render(view=view, figures=no_figures).strip())
-
-
-def no_figures(*_: Any) -> str:
-    """The Markdown has no figures."""
-    return ""
+    return "" if layout is None else Markup(layout.render(view=view, figures=lambda *_: "").strip())
 
 
 class Figures:

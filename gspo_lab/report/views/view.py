@@ -36,28 +36,29 @@ Inlined = Annotated[T, INLINE]
 """A field whose keys stand beside the view's other fields in the JSON."""
 
 
-def to_json(part: Any) -> Any:
+def to_json(part: Any, *, exact: bool = False) -> Any:
     """Any view as the report's JSON has it: floats with six significant digits, None for what is
-    not finite.
+    not finite; `exact`: numbers as they are.
     """
+    write = functools.partial(to_json, exact=exact)
     if isinstance(part, Chart):
         columns, rows, caption = numbers(part)
         table = {"columns": columns, "rows": rows, "caption": caption, "reading": part.reading}
-        return to_json(table)
+        return write(table)
     if is_dataclass(part):
         data: JsonObject = {}
         for entry in fields(part):
             marks = getattr(entry.type, "__metadata__", ())
             if INLINE in marks:
-                data |= to_json(getattr(part, entry.name)) or {}
+                data |= write(getattr(part, entry.name)) or {}
             elif PAGE_ONLY not in marks:
-                data[entry.name] = to_json(getattr(part, entry.name))
+                data[entry.name] = write(getattr(part, entry.name))
         return data
     if isinstance(part, Mapping):
-        return {str(key): to_json(value) for key, value in part.items()}
+        return {str(key): write(value) for key, value in part.items()}
     if isinstance(part, list | tuple):
-        return [to_json(entry) for entry in part]
-    return rounded(part)
+        return list(map(write, part))
+    return part if exact else rounded(part)
 
 
 @functools.lru_cache(maxsize=2**16, typed=True)  # places on axes come again with every series
