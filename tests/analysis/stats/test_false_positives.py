@@ -33,12 +33,13 @@ ALL_CELLS = (*CELLS, *CLAIM_CELLS)
 
 
 def test_production_code_keeps_its_promise() -> None:
-    """Every other cell whose rates have a limit, at 200 studies."""
-    limited = []
-    for cell in ALL_CELLS:
-        if {method.expectation for method in cell.methods} - {"stated", "power"}:
-            limited.append(cell)
-    rates = run_calibration(200, np.random.default_rng(0), cells=limited[::2])
+    """One cell of every kind whose rates have a limit, at 200 studies."""
+    limited = {
+        (cell.name, cell.methods): cell
+        for cell in ALL_CELLS
+        if {method.expectation for method in cell.methods} - {"stated", "power"}
+    }
+    rates = run_calibration(200, np.random.default_rng(0), cells=list(limited.values()))
     assert [row for row in rates if not row.passed] == []
 
 
