@@ -68,7 +68,8 @@ def reward_curves(source: Source) -> dict[tuple[str, int], tuple[Floats, Floats]
     """(arm, seed) -> steps and mean training reward of every finished run, as `reading.hold` has
     them.
     """
-    curves = {run: hold(run, by_step(source, REWARD)[run.id]) for run in runs(source, FINISHED)}
+    recorded = by_step(source, REWARD)
+    curves = {run: hold(run, recorded[run.id]) for run in runs(source, FINISHED)}
     return {(run.arm, run.seed): curve for run, curve in curves.items() if len(curve[0])}
 
 

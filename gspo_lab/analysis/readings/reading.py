@@ -260,6 +260,8 @@ TOGETHER = (
 
 SIGNALS = ("stale_k3", "grad_norm", CLIP_FRACTION, "expert_change", "entropy")
 """What may leave its range before a run falls, step by step."""
+BY_STEP = (*SIGNALS, "reward_mean")
+"""What a report reads by step: one pass over a table's rows gives all of its columns."""
 
 LAST_INDEX = 2**62
 """Above every step and every mini-batch's index."""
@@ -373,8 +375,8 @@ def _has_shared_pools(reading: Reading) -> bool:
 def _group(reading: Reading, by: str) -> tuple[str, ...]:
     if by == "minibatch" and _has_shared_pools(reading):
         return TOGETHER
-    if by == "step" and reading in map(signal, SIGNALS):
-        return tuple(metric for metric in SIGNALS if signal(metric).table == reading.table)
+    if by == "step" and reading in map(signal, BY_STEP):
+        return tuple(metric for metric in BY_STEP if signal(metric).table == reading.table)
     return (reading.metric,)
 
 
@@ -456,7 +458,7 @@ def _pool_of(table: str, metric: str, pooling: str) -> str:
 def weighted_mean(metric: str, weight: str) -> str:
     """The weighted mean over rows with the metric. A single row keeps its exact value."""
     several = f'TOTAL("{metric}" * {weight}) / {_weight_of(metric, weight)}'
-    return f'CASE COUNT("{metric}") WHEN 1 THEN MAX("{metric}") ELSE {several} END'
+    return f'CASE COUNT(*) WHEN 1 THEN "{metric}" ELSE {several} END'
 
 
 def _weight_of(metric: str, weight: str) -> str:
@@ -496,7 +498,8 @@ def rows_of(
     """The columns (SQL) of a run's updates in a window of which `where` holds too, in their
     order.
     """
-    place = "run_id = ? AND step BETWEEN ? AND ? AND minibatch BETWEEN ? AND ?"
+    # The plus keeps SQLite from walking through the range where `where` names single steps.
+    place = "run_id = ? AND +step BETWEEN ? AND ? AND minibatch BETWEEN ? AND ?"
     query = f"SELECT {columns} FROM updates WHERE {place} AND {where} ORDER BY step, minibatch"
     bounds = (
         *_range(source, _by_id(source)[run], window.steps),

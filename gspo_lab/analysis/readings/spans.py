@@ -1,17 +1,15 @@
 """Means over spans of steps, for curves and for other programs.
 
 They are made inside SQLite, run by run, in the order in which the table is stored: SQLite sorts
-only the few mini-batches of a step, and no row becomes a Python object.
+only the few mini-batches of a step, and no row of a table becomes a Python object.
 """
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gspo_lab.analysis.readings.reading import row_weight, weighted_mean
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.store.evidence import Evidence, RunKey, arrays
 from gspo_lab.recording.store.schema import CHOSEN, metric_columns
 
@@ -59,8 +57,8 @@ def read_spans(
     }
     out = {}
     for run, lows in steps_by_run.items():
-        ((texts,),) = evidence.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
-        out[run] = arrays(_parse_span_texts(texts), names)
+        spans = [evidence.rows(query, (run.id, low, low + width))[0] for low in lows]
+        out[run] = arrays(spans, names)
     return out
 
 
@@ -77,12 +75,9 @@ def _last_step(evidence: Evidence, study: str) -> int:
 def _span_query(
     table: str, metrics: Iterable[str], extremes: Collection[str], totals: Collection[str]
 ) -> tuple[str, list[str]]:
-    """A query for one text, and its columns for each span: x, means or sums, lowest and highest
-    values.
+    """A query for one span of steps, and its columns: x, means or sums, lowest and highest values.
 
-    Its values are the width, and the spans as JSON: run id and first step. The result is a single
-    text, because each row of a result waits for Python's lock. The text is JSON lists of texts: for
-    each number SQLite's 15 digits, and the remainder.
+    Its values are run id, first step, and the first step behind the span.
     """
     columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
     for name in metrics:
@@ -91,24 +86,6 @@ def _span_query(
         columns[name] = plain if weight is None or name in totals else weighted_mean(name, weight)
     for name in extremes:
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
-    selected = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
-    columns_text = ", ".join(
-        f'CAST("{name}" AS TEXT), CAST("{name}" - CAST(CAST("{name}" AS TEXT) AS REAL) AS TEXT)'
-        for name in columns
-    )
-    low = "json_extract(span.value, '$[1]')"
-    query = f"""
-        SELECT GROUP_CONCAT((SELECT json_array({columns_text}) FROM (SELECT {selected} FROM {table}
-            WHERE run_id = json_extract(span.value, '$[0]') AND step >= {low} AND step < {low} + ?)))
-        FROM json_each(?) AS span"""  # noqa: E501
+    selected = ", ".join(columns.values())
+    query = f"SELECT {selected} FROM {table} WHERE run_id = ? AND step >= ? AND step < ?"
     return query, list(columns)
-
-
-def _parse_span_texts(texts: str | None) -> list[tuple[OptionalFloat, ...]]:
-    """The numbers of `_span_query`, bit for bit."""
-
-    def format_number(text: str | None, difference: str | None) -> OptionalFloat:
-        return None if text is None else float(text) + float(difference or 0)
-
-    rows = json.loads(f"[{texts or ''}]")
-    return [tuple(map(format_number, row[::2], row[1::2])) for row in rows]

@@ -327,6 +327,7 @@ def kinds(
 
 
 UNEVEN_FAMILIES = {
+    "one of them 4x as noisy": (2, 3, 5),
     "the baseline 4x as noisy": (2, 3, 5),
     "15 % of the baseline's runs unstable": (2, 4),
     "20 % of every treatment's runs unstable": (2, 3),

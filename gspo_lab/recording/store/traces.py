@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gspo_lab.common.states import STARTED
+from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER, WITH_GRADES, all_in_force
 
 if TYPE_CHECKING:
@@ -123,8 +124,17 @@ def read_first_minibatches(
 
 def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:
     """Groups of run ids whose gradient norms are equal on the first mini-batch of one step."""
+    import numpy as np
+
     query = (
-        f"{CHOSEN} SELECT GROUP_CONCAT(run_id, '\n') FROM chosen JOIN updates USING (run_id) "
-        "WHERE minibatch = 0 AND grad_norm > 0 GROUP BY step, grad_norm HAVING COUNT(*) > 1"
+        "SELECT step, grad_norm FROM updates WHERE run_id = ? AND minibatch = 0 AND grad_norm > 0"
     )
-    return [ids.split("\n") for (ids,) in evidence.rows(query, (study,))]
+    runs = [run.id for run in evidence.chosen(study)]
+    norms = [arrays(evidence.rows(query, (run,)), ("step", "norm")) for run in runs]
+    run_N = np.repeat(runs, [len(own["step"]) for own in norms])
+    key_N = np.concatenate([[], *(own["step"] + 1j * own["norm"] for own in norms)])
+    _, group_N, counts = np.unique(key_N, return_inverse=True, return_counts=True)
+    groups: dict[int, list[str]] = {}
+    for place in np.flatnonzero(counts[group_N] > 1):
+        groups.setdefault(group_N[place], []).append(run_N[place])
+    return [groups[group] for group in sorted(groups)]

@@ -4,14 +4,13 @@ on trials.
 
 import json
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from gspo_lab.analysis.findings.imported_metrics import imported_metrics as logged_of
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.matched import trials as trials_of
-from gspo_lab.analysis.matching import Certificate
-from gspo_lab.analysis.matching.certificate import grouped
+from gspo_lab.analysis.matching.certificate import Pair, grouped
 from gspo_lab.analysis.matching.run_pair import Match, format_value, undeclared
 from gspo_lab.analysis.matching.tuning_check import Trials, choices_text
 from gspo_lab.analysis.readings import Source
@@ -200,7 +199,7 @@ def certificate_view(study: Source) -> CertificateView | None:
         f"Mismatch accepted on {entry.time}: {entry.reason}" for entry in matched.acceptances
     ]
     return CertificateView(
-        _without_equal_checks(matched),
+        replace(matched, pairs=tuple(map(_without_equal_checks, matched.pairs))).to_json(),
         states,
         details,
         matched.summary,
@@ -210,11 +209,8 @@ def certificate_view(study: Source) -> CertificateView | None:
     )
 
 
-def _without_equal_checks(matched: Certificate) -> JsonObject:
-    data = matched.to_json()
-    for pair in data["pairs"]:
-        pair["checks"] = [check for check in pair["checks"] if check["state"] != Match.EQUAL]
-    return data
+def _without_equal_checks(pair: Pair) -> Pair:
+    return replace(pair, checks=tuple(check for check in pair.checks if check.state != Match.EQUAL))
 
 
 @dataclass(frozen=True)
