@@ -131,7 +131,7 @@ def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:
     )
     runs = [run.id for run in evidence.chosen(study)]
     norms = [arrays(evidence.rows(query, (run,)), ("step", "norm")) for run in runs]
-    run_N = np.repeat(runs, [len(own["step"]) for own in norms])
+    run_N = np.repeat(runs, np.array([len(own["step"]) for own in norms], dtype=np.int64))
     key_N = np.concatenate([[], *(own["step"] + 1j * own["norm"] for own in norms)])
     _, group_N, counts = np.unique(key_N, return_inverse=True, return_counts=True)
     groups: dict[int, list[str]] = {}
