@@ -284,18 +284,25 @@ def report(
         raise LabError(
             "--include: goes with one study of one folder of runs; name that study alone"
         )
+    models = [name for name in names if name.startswith(f"{SUBJECTS}/")]
+    of_studies = (*folders[1:], *elsewhere, *names[len(models) :])
+    if models and (of_studies or watch or accept_mismatch):
+        raise LabError(
+            "report: evaluated models have a page of their own; name no study and one folder of"
+            " runs, without --watch, --include and --accept-mismatch"
+        )
     if accept_mismatch is not None:
         from gspo_lab.analysis.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
             for source in _sources(stack, names, folders):
                 accept(source.evidence, source.declaration, accept_mismatch)
-    models = [name for name in names if name.startswith(f"{SUBJECTS}/")]
-    if models:
-        _report_models(models, names, folders[0], output_dir, json=json)
-        return
-    rendered, page = _render(
-        names, folders, output_dir, elsewhere, running=watch and _is_running(names, folders)
+    rendered, page = (
+        _render_models(models, folders[0], output_dir)
+        if models
+        else _render(
+            names, folders, output_dir, elsewhere, running=watch and _is_running(names, folders)
+        )
     )
     if open_page:
         import webbrowser
@@ -314,18 +321,13 @@ def report(
             print_answer(answer, console_for(stderr=True))
 
 
-def _report_models(
-    models: Sequence[str], names: Sequence[str], folder: Path, to: Path, *, json: bool
-) -> None:
-    """Write the page of evaluated models and print its path."""
+def _render_models(models: Sequence[str], folder: Path, to: Path) -> "tuple[Report, Path]":
+    """The report of evaluated models, and the page's path."""
     from gspo_lab.report import render_models, write
 
-    if len(models) < len(names):
-        raise LabError("report: evaluated models have a page of their own; name no study with them")
     with options.evidence_of(folder) as evidence:
         rendered = render_models(evidence, models)
-    page = write(rendered, to)[0]
-    typer.echo(rendered.json if json else str(page), nl=not json)
+    return rendered, write(rendered, to)[0]
 
 
 def _render(
@@ -340,12 +342,10 @@ def _render(
 
     With `running` the open page looks for newer ones.
     """
-    from gspo_lab.analysis.readings import Source
     from gspo_lab.report import render, write
 
     with ExitStack() as stack:
-        studies = _select_studies(stack, names, folders)
-        sources = [Source(*study, elsewhere) for study in studies]
+        sources = _sources(stack, names, folders, elsewhere)
         rendered = render(sources, watch_seconds=REFRESH_SECONDS if running else None)
     return rendered, write(rendered, to)[0]
 
@@ -396,10 +396,12 @@ def _is_running(names: Sequence[str], folders: Sequence[Path]) -> bool:
         )
 
 
-def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
+def _sources(
+    stack: ExitStack, names: Sequence[str], folders: Sequence[Path], elsewhere: Sequence[Path] = ()
+) -> "list[Source]":
     from gspo_lab.analysis.readings import Source
 
-    return [Source(*study) for study in _select_studies(stack, names, folders)]
+    return [Source(*study, elsewhere) for study in _select_studies(stack, names, folders)]
 
 
 def _select_studies(

@@ -153,8 +153,8 @@ def compare(
     path's {seed} pairs the runs of the arms; without it their order does.
     """
     if any("=" in name for name in named):
-        scores = {score_metric: score_metric} if score_metric else {}
-        _compare_logs(named, study, source, logged_by, scores, output_dir, json=json, runs=runs)
+        reading: JsonObject = {"logged_by": logged_by, "score": score_metric or {}}
+        _compare_logs(named, study, source, reading, output_dir, json=json, runs=runs)
         return
     if len(named) != 2:
         raise LabError("compare: two runs, or the logs of arms: grpo=LOG... gspo=LOG...")
@@ -181,8 +181,7 @@ def _compare_logs(
     words: list[str],
     study: str | None,
     source: str | None,
-    logged_by: str | None,
-    scores: dict[str, str],
+    reading: JsonObject,
     output_dir: Path,
     *,
     json: bool,
@@ -204,12 +203,7 @@ def _compare_logs(
     archived = archive(runs / name, runs, name) if earlier.arms else None
     try:
         imported = import_compared(
-            runs,
-            name,
-            logs,
-            lambda log: source or guess_source(log),
-            logged_by=logged_by,
-            scores=scores,
+            runs, name, logs, lambda log: source or guess_source(log), reading
         )
     except BaseException:
         if archived is not None:

@@ -70,6 +70,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("GSPO_LAB_CACHE") or "~/.cache/gspo-lab").expanduser()
 
 
+def beside(base: Path | None, text: str) -> Path:
+    """The file or folder that a study in the folder `base` names; `~` is the home folder."""
+    return (base or Path()) / os.path.expanduser(text)  # noqa: PTH111 - it leaves ~nobody alone
+
+
 def database_of(runs: Path) -> Path:
     """The database of a folder of runs: in that folder, or in `$GSPO_LAB_DATABASES`, by a name of
     its own there.

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from gspo_lab.common.errors import LabError, MissingExtra
+from gspo_lab.common.paths import beside
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.user_code import FromSource, from_source
 
@@ -91,7 +92,7 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
     where, _, attribute = names_of(kind, table).get(name, name).rpartition(":")
     try:
         with nullcontext() if name in table else from_source():
-            module = _load_file(base or Path(), where) if where.endswith(".py") else _module(where)
+            module = _load_file(base, where) if where.endswith(".py") else _module(where)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in EXTRA_OF:
@@ -174,8 +175,8 @@ def _module(where: str) -> ModuleType:
     return importlib.import_module(where)
 
 
-def _load_file(base: Path, where: str) -> ModuleType:
-    path = (base / where).resolve()
+def _load_file(base: Path | None, where: str) -> ModuleType:
+    path = beside(base, where).resolve()
     if not path.is_file():
         raise LabError(f"no file {path}")
     name = "gspo_lab_user_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]

@@ -1,11 +1,10 @@
 """`Study`: the declaration in a TOML file, and the resolved `Run`s of its arms and seeds."""
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gspo_lab.common.atomic_files import folder_digest
-from gspo_lab.common.paths import cache_folder
+from gspo_lab.common.paths import beside, cache_folder
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.declaration import Arm, Band, Declaration, digest
 from gspo_lab.study.dotted_keys import flat, read
@@ -35,10 +34,9 @@ def dense_model(settings: Settings, base: Path) -> str | None:
 
 def _local_path(model: str, base: Path) -> str:
     if model not in BUILT_IN_MODELS:
-        with suppress(RuntimeError):  # `~someone` without a home folder
-            folder = base / Path(model).expanduser()
-            if model.strip() and folder.is_dir():
-                return str(folder.resolve())
+        folder = beside(base, model)
+        if model.strip() and folder.is_dir():
+            return str(folder.resolve())
     return model
 
 
@@ -145,8 +143,8 @@ class Study(Declaration):
 
     @property
     def base(self) -> Path:
-        """The folder of its file, from which its paths start."""
-        return self.path.parent.resolve()
+        """The folder of its file, from which its paths start; of a link that of the file itself."""
+        return self.path.resolve().parent
 
     def model(self, arm: Arm) -> str:
         """An arm's model as loaders take it."""

@@ -9,6 +9,7 @@ from types import MethodType
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import beside
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import look_up, one_line_error
 from gspo_lab.tasks.base import (
@@ -88,7 +89,7 @@ def build_task(
     made_by = look_up("task", name, KNOWN, base)
     if name in BENCHMARKS:
         options = options | {
-            key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)
+            key: str(beside(base, options[key])) for key in DATA_OPTIONS if options.get(key)
         }
     if ":" in name and signature_of(made_by) is not None:
         return read_custom(name, made_by, options, base or Path())
@@ -171,7 +172,7 @@ def task_key(
         name.rpartition(":")[0],
         *(value for value in options.values() if isinstance(value, str)),
     ]
-    paths = {text: (base or Path()) / text for text in names if 0 < len(text) < 200}
+    paths = {text: beside(base, text) for text in names if 0 < len(text) < 200}
     key: JsonObject = {"name": name, "options": options}
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import beside
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import look_up
 from gspo_lab.common.user_code import source_digest
@@ -159,10 +160,12 @@ def read_custom(name: str, function: Grader, options: JsonMapping, base: Path) -
         raise LabError(
             f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\""
         )
-    train, held_out = _splits(name, base / options["problems"], options.get("held_out", 0.2), base)
+    train, held_out = _splits(
+        name, beside(base, options["problems"]), options.get("held_out", 0.2), base
+    )
     source = inspect.getsourcefile(definition)
     digest = source_digest(definition)
-    user_file = base / name.rpartition(":")[0]
+    user_file = beside(base, name.rpartition(":")[0])
     if digest is not None and definition is not inspect.unwrap(user_function):
         # The values of a partial or an object stand in the user's file.
         digest = hashlib.sha256(digest.encode() + _content(user_file)).hexdigest()
@@ -208,7 +211,7 @@ def _splits(
     """
     train = _read(path)
     if isinstance(held_out, str):
-        held_out_path = base / held_out
+        held_out_path = beside(base, held_out)
         tested = _read(held_out_path)
     elif isinstance(held_out, float) and 0 < held_out < 1:
         held_out_path = path

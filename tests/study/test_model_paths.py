@@ -28,30 +28,31 @@ def test_a_relative_model_lies_beside_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = tmp_path / "studies"
-    beside.mkdir()
-    start = small_start("tiny-qwen3")
-    assert start is not None
-    for name in ("my-model", "tiny-mine", "tiny-qwen3"):
+    start = small_start("tiny-qwen3") or Path()
+    for name in ("tiny-mine", "tiny-qwen3"):
         shutil.copytree(start, beside / name)
     path = beside / "where.toml"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("HOME", str(beside))
+    Path("link.toml").symlink_to(path)
 
     def study(model: str) -> Run:
         path.write_text(TOML.format(model=model))
-        return load_study(path).runs()[0]
+        return load_study(Path("link.toml")).runs()[0]
 
-    for name in ("my-model", "./my-model", "tiny-mine", "../studies/my-model"):
+    for (
+        name
+    ) in f"tiny-mine ./tiny-mine ../studies/tiny-mine ~/tiny-mine {beside}/tiny-mine".split():
         run = study(name)
-        assert run.model == str((beside / name).resolve())
+        assert run.model == str(beside / "tiny-mine")
         assert run.to_json()["settings"]["model"] == name, "records keep what the study says"
-    assert study(str(beside / "my-model")).model == str(beside / "my-model")
-    assert study("tiny-qwen3").model == "tiny-qwen3", "a built-in model keeps its name"
-    assert study("Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
-    shutil.move(beside / "my-model", elsewhere / "my-model")
-    study("my-model")
-    with lab_error(r"write model = '\.\./elsewhere/my-model'"):
+    for name in ("tiny-qwen3", "Qwen/Qwen3-0.6B"):
+        assert study(name).model == name, "a built-in model keeps its name, and so does the Hub's"
+    shutil.move(beside / "tiny-mine", elsewhere / "tiny-mine")
+    study("tiny-mine")
+    with lab_error(r"write model = '\.\./elsewhere/tiny-mine'"):
         preflight(load_study(path), on_this_machine=False)
 
 

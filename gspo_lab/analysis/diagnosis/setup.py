@@ -10,7 +10,7 @@ from typing import Any
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
 from gspo_lab.common.plain_data import table_beside
-from gspo_lab.exchange.importers.trl import MODEL_NAMES
+from gspo_lab.exchange.importers.trl import MODEL_KEYS
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
 
@@ -128,7 +128,7 @@ def setup_of(log: TrainingLog) -> Setup:
         replay=get("routing_replay"),
         max_tokens=get("rollout.max_tokens"),
         dense=dense,
-        configured=len(log.config) > len(MODEL_NAMES),
+        configured=len(log.config) > len(MODEL_KEYS),
     )
     return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
 

@@ -1,10 +1,10 @@
 """Logs named by arm, `grpo=LOG... gspo=LOG...`, as one import."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.exchange.importers import Imported, import_runs, parse_run_spec, parse_stated_study
 from gspo_lab.exchange.importers.base import RunSpec
 from gspo_lab.exchange.importers.run_specs import HOLES
@@ -38,27 +38,18 @@ def import_compared(
     study: str,
     logs: dict[str, list[str]],
     source_of: Callable[[Path], str],
-    *,
-    logged_by: str | None = None,
-    scores: dict[str, str] | None = None,
+    reading: JsonMapping,
 ) -> Imported:
     """Import the logs into a study. An arm with a preset's name has that objective.
 
-    `source_of` names the source that reads a log. A path's `{seed}` is the run's seed; other runs
-    of an arm are numbered in their order.
+    `source_of` names the source that reads a log, `reading` has further keys of a `[[runs]]` table.
+    A path's `{seed}` is the run's seed; other runs of an arm are numbered in their order.
     """
     specs: list[RunSpec] = []
     for arm, paths in logs.items():
         for path, seed, example in _seeded_logs(paths):
-            options: dict[str, object] = {
-                "source": source_of(example),
-                "path": path,
-                "arm": arm,
-                "seed": seed,
-                "logged_by": logged_by,
-                "score": scores or {},
-            }
-            specs.append(parse_run_spec(options, f"compare {arm}"))
+            run = {"source": source_of(example), "path": path, "arm": arm, "seed": seed}
+            specs.append(parse_run_spec({**reading, **run}, f"compare {arm}"))
     objectives = {arm: {"objective": arm} for arm in logs if arm in PRESETS}
     statement = parse_stated_study({"arm": objectives} if objectives else {}, study, "compare")
     return import_runs(runs, statement, specs)
@@ -83,12 +74,7 @@ def _matches(pattern: str) -> list[Path]:
         return [Path(pattern)]
     head = Path(HOLES.split(pattern)[0] + "x").parent
     logs = head.glob(str(Path(pattern).relative_to(head)).replace("{seed}", "*"))
-    in_order = sorted(logs, key=lambda path: _natural(str(path)))
+    in_order = sorted(logs, key=lambda path: (len(str(path)), str(path)))
     if not in_order:
         raise LabError(f"{pattern}: no log fits this pattern")
     return in_order
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts the numbers in names as numbers."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]

@@ -14,7 +14,8 @@ from gspo_lab.exchange.importers.base import Log, RunSpec, check_file, parse_int
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
 STATE = "trainer_state.json"
-MODEL_NAMES = ("_name_or_path", "base_model_name_or_path")
+MODEL_KEYS = ("_name_or_path", "base_model_name_or_path", "r")
+"""Of a model its name, of adapters their rank too."""
 NOT_METRICS = ("step", "epoch")
 MOST_BYTES = 1 << 30
 """Largest size of a history: a JSON file must fit into memory."""
@@ -49,12 +50,12 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
 
 
 def _config(folder: Path, notes: list[str]) -> tuple[JsonObject, list[Path]]:
-    """The trainer's arguments and the model's name in a checkpoint, and the files that hold
-    them.
+    """The trainer's arguments in a checkpoint, the model's name, the adapters' rank, and the files
+    that hold them.
     """
     files: list[Path] = []
     config: JsonObject = {}
-    if (folder / ARGUMENTS).is_file():
+    if (folder / ARGUMENTS).exists():
         arguments = training_arguments(folder / ARGUMENTS)
         if arguments is None:
             notes.append(f"{ARGUMENTS} cannot be read; its settings are not known")
@@ -64,7 +65,7 @@ def _config(folder: Path, notes: list[str]) -> tuple[JsonObject, list[Path]]:
     for name in ("config.json", "adapter_config.json"):
         if (folder / name).is_file():
             model = read_config(folder / name)
-            config |= {key: model[key] for key in MODEL_NAMES if model.get(key)}
+            config |= {key: model[key] for key in MODEL_KEYS if model.get(key)}
             files.append(folder / name)
     return config, files
 

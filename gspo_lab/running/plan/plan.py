@@ -18,7 +18,7 @@ from gspo_lab.running.launch.base import Slot
 from gspo_lab.running.launch.local import visible_gpus
 from gspo_lab.running.plan.memory_fit import MemoryFit, memory_fits
 from gspo_lab.running.plan.peak_in_grid import peak_warnings
-from gspo_lab.running.plan.preflight import blocker, preflight
+from gspo_lab.running.plan.preflight import obstacle
 from gspo_lab.running.plan.preparation import (
     distinct_starts,
     found_bands,
@@ -243,11 +243,11 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     `on` names the launcher, `jobs` how many workers it may start at once. LabError for a mistake in
     the study; what it needs and this machine lacks is told in the plan.
     """
-    preflight(study, on_this_machine=False)
+    found = obstacle(study)
     settings = next(iter(study.arms.values())).settings
     slots, missing = _slots(study, settings.device, on, jobs)
     planned = plan_of(study, runs, slots)
-    obstacles = [text for text in (missing, blocker(study)) if text is not None]
+    obstacles = [text for text in (missing, found) if text is not None]
     return replace(planned, obstacle="; ".join(obstacles) or None)
 
 

@@ -201,11 +201,15 @@ def preflight(study: Study, *, on_this_machine: bool = True) -> list[Finding]:
     return lints_
 
 
-def blocker(study: Study) -> str | None:
-    """What keeps a study that can be planned from being run on this machine, in one line."""
+def obstacle(study: Study) -> str | None:
+    """What keeps a study that can be planned from being run on this machine, in one line.
+
+    LabError for what is wrong anywhere, as `preflight` raises it.
+    """
     try:
         preflight(study)
     except LabError as error:
+        preflight(study, on_this_machine=False)
         return str(error)
     return None
 

@@ -97,7 +97,7 @@ def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
     (beside,) = gspo_lab("report", *names, "--json").json["models"]["evaluations"].values()
     apart = beside["differences"][two["run_id"]]["estimate"]
     assert apart == pytest.approx(two["score"] - one["score"], abs=1e-5)
-    assert "name no study" in gspo_lab("report", *names, "study").err
+    assert "name no study" in gspo_lab("report", *names, "--watch").err
 
 
 def test_several_benchmarks_at_once(here: Path, problems: Path) -> None:

@@ -18,7 +18,7 @@ from gspo_lab.cli.evaluation_scores import rated
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import GradeRecord
-from gspo_lab.running.plan.preflight import blocker
+from gspo_lab.running.plan.preflight import obstacle
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task, without_sandbox
 from gspo_lab.tasks.sandbox import Sandbox
@@ -191,7 +191,7 @@ def test_without_isolation_no_study_that_is_asked_for_programs_begins(here: Path
     with lab_error("cannot be isolated"):  # a worker that somebody starts by hand, elsewhere
         set_up(load_study(path).runs()[0], None)
     path.write_text(STUDY.replace('"own.jsonl"', '"own.jsonl", unsafe = true'))
-    assert blocker(load_study(path)) is None
+    assert obstacle(load_study(path)) is None
 
 
 def test_only_tasks_that_run_programs_get_the_leave() -> None:
