@@ -4,7 +4,8 @@ NAME` runs one session.
 tests-3.11                   the tests with one Python
 slow                         the tests that take minutes
 vllm, trl, verl, areal       the tests that need this program
-imports                      the tests that need the packages whose logs are imported
+imports                      the tests that need the packages whose logs are imported, or
+                             whose tasks are trained on
 clusters                     the tests that need Ray and Slurm
 gpu                          the benchmarks on a GPU, in the environment that is already there
 faults                       injected damage and kills, at full length
@@ -83,11 +84,14 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def imports(session: nox.Session) -> None:
-    """The tests that need the packages whose logs are imported; each writes one.
+    """The tests that need the packages whose logs are imported, each of which writes one, and the
+    package whose tasks are trained on.
 
     Also logs of 300 MB.
     """
-    session.install("-c", "constraints.txt", "-e", ".[test,import,trackio,wandb]", "tensorboardX")
+    packages = ".[test,import,trackio,wandb,gym]"
+    session.install("-c", "constraints.txt", "-e", packages, "tensorboardX")
+    session.run("pytest", "tests/tasks/test_reasoning_gym.py")
     session.run("pytest", "tests/exchange/importers", "tests/exchange/exporters", *session.posargs)
     session.run(
         "pytest", "-s", "tests/exchange/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"}
@@ -142,15 +146,22 @@ def faults(session: nox.Session) -> None:
     """The faults of docs/explanation/reliability.md at full length: damage to files, and kills."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "tests/faults", *session.posargs, env={"GSPO_LAB_FAULTS": "5"})
-    packages = (f"tests/{package}" for package in ("store", "conduct", "engines", "evaluation"))
-    session.run("pytest", *packages, "-k", "kill or torn or stopped")
-    files = (
-        "engines/test_loop.py",
-        "store/test_database.py",
-        "evaluation/test_server_sampler.py",
-        "models/test_load.py",
+    session.run(
+        "pytest",
+        "tests/recording/store",
+        "tests/running/conduct",
+        "tests/training/engines",
+        "tests/tasks/evaluation",
+        "-k",
+        "kill or torn or stopped",
     )
-    session.run("pytest", *(f"tests/{file}" for file in files))
+    session.run(
+        "pytest",
+        "tests/training/engines/test_loop.py",
+        "tests/recording/store/test_database.py",
+        "tests/tasks/evaluation/test_server_sampler.py",
+        "tests/training/models/test_load.py",
+    )
 
 
 @nox.session

@@ -99,6 +99,13 @@ def test_files_that_docstrings_name_exist() -> None:
     assert wrong == []
 
 
+def test_tests_that_the_sessions_run_exist() -> None:
+    sessions = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    named = re.findall(r'"(tests/[^"]*)"', sessions)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_dotted_names_of_the_package_exist() -> None:
     names = names_by_module()
     keys = set(re.findall(r"`(\w+\.\w+)`", STUDY_KEYS.read_text(encoding="utf-8")))

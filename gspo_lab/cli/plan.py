@@ -33,6 +33,7 @@ EXAMPLES = {
     "plan": (
         "gspo-lab plan studies/moe_stability.toml",
         "gspo-lab plan my.toml --set update.minibatches=8 --seeds 8 --sd 0.03",
+        "gspo-lab plan my.toml --start",
         "gspo-lab plan my.toml --engine verl --write-config files",
         "gspo-lab plan my.toml --advise --clip-target 0.1",
         "gspo-lab plan Qwen/Qwen3-0.6B --advise --task my_file.py:grade",
@@ -55,6 +56,12 @@ def plan(
     advise: Annotated[
         bool,
         typer.Option("--advise", help="Try clip ranges on short pilot runs and print settings."),
+    ] = False,
+    start: Annotated[
+        bool,
+        typer.Option(
+            "--start", help="Sample one batch of the starting model: its reward, and its signal."
+        ),
     ] = False,
     clip_target: Annotated[
         float | None,
@@ -97,6 +104,12 @@ def plan(
         effects = detectable(study, runs, sd)
         data |= {**planned.to_json(), "detectable": asdict(effects)}
         lines += ["", *planned.lines(), effects.line()]
+    if start and not refused:
+        from gspo_lab.running.plan.start_signal import start_signals
+
+        signals = list(start_signals(study, runs))
+        data["start"] = [asdict(signal) for signal in signals]
+        lines += [signal.line() for signal in signals]
     if write_config is not None and not refused:
         data["written"] = _write(study, write_config)
         for arm, inputs in data["written"].items():

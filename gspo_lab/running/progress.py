@@ -157,7 +157,7 @@ class Rates:
     measured.
 
     A kind that an arm has not done yet has the mean of the arms. If no arm has done it, it has the
-    expected rate times the ratio of measured to expected time of the other kinds.
+    expected rate times the ratio of measured to expected time of the other kinds, starts aside.
     """
 
     def __init__(self, cells: Sequence[ProgressCell], expected: Mapping[Kind, float]) -> None:
@@ -170,7 +170,8 @@ class Rates:
                 for key in ((kind, arm), (kind, "")):
                     total = spent.get(key, (0.0, 0.0))
                     spent[key] = total[0] + seconds, total[1] + amount
-                if (rate := self._expected_rate(kind, arm)) and amount:
+                paced = kind != "start"  # a busy disk says nothing of the pace of training
+                if paced and (rate := self._expected_rate(kind, arm)) and amount:
                     measured += seconds
                     predicted += rate * amount
         self._measured = {

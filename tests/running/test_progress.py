@@ -167,6 +167,9 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     assert seconds_left([start, repeated], 2, expected) == (5 + 2 * (30 + 4 + 1), True)
     later = {"warm starts": 90.0, "pilots": 7.0}
     assert seconds_left([start, repeated], 2, expected, later) == (75 + 2 * 7, True)
+    start.progress.spent["start", "b"] = 20.0, 1
+    slow_start = 5 + 2 * (30 + 4) + 20
+    assert seconds_left([start, repeated], 2, expected) == (slow_start, True), "itself alone"
     start.progress.spent = {}
     assert seconds_left([start, repeated], 2, expected) == (2.5 + 35, True), "nothing is measured"
     trial = cell("b@0.1", "s0", 0)
