@@ -135,10 +135,6 @@ class Advice:
     log_ratio_max: OptionalFloat
     """Largest |log r| of a token, nats."""
     response_tokens: OptionalFloat
-    start_reward: OptionalFloat
-    """Mean reward of the first batch, sampled before anything is trained."""
-    start_signal_groups: OptionalFloat
-    """Share of its groups whose rewards differ: those that train."""
     mismatch_k3: OptionalFloat
     """Of sampler and trainer, nats per token."""
     seconds_step: OptionalFloat
@@ -335,10 +331,6 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
             _values(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None
         ),
         response_tokens=average(_values(steps, "response_tokens_mean")),
-        start_reward=average(_values(steps[:1], "reward_mean")),
-        start_signal_groups=average(
-            1 - equal for equal in _values(steps[:1], "zero_variance_groups")
-        ),
         mismatch_k3=average(_values(steps, "mismatch_k3")),
         seconds_step=middle(_values(steps, "seconds_step")),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),

@@ -1,7 +1,7 @@
 """What a study's starting models earn before anything trains: `gspo-lab plan --start`."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +11,8 @@ from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.running.plan.preparation import needs_start, start_folder
 from gspo_lab.study import Run, Study
 
+SAMPLING = {"model", "upcycle", "warm_start", "task", "rollout"}
+"""The settings that decide on a first batch."""
 FEW_GROUPS = 0.2
 """Below this share of groups with a signal, most of a batch trains nothing."""
 
@@ -46,14 +48,13 @@ def start_signals(study: Study, runs: Path) -> Iterator[StartSignal]:
     LabError where a warm start is still to be made, because it trains.
     """
     preflight(study)
-    first_runs = {run.arm: run for run in study.runs() if run.seed == study.seeds[0]}
-    arms_by_start: dict[str, list[str]] = {}
-    for arm, run in first_runs.items():
-        settings = run.settings.model_dump_json(include={"model", "upcycle", "warm_start", "task"})
-        start = settings + run.settings.rollout.model_dump_json()
-        arms_by_start.setdefault(start, []).append(arm)
-    for arms in arms_by_start.values():
-        yield _start_signal(first_runs[arms[0]], tuple(arms), runs)
+    runs_by_start: dict[str, list[Run]] = {}
+    for run in study.runs():
+        if run.seed == study.seeds[0]:
+            start = run.settings.model_dump_json(include=SAMPLING)
+            runs_by_start.setdefault(start, []).append(run)
+    for alike in runs_by_start.values():
+        yield _start_signal(alike[0], tuple(run.arm for run in alike), runs)
 
 
 def _start_signal(run: Run, arms: tuple[str, ...], runs: Path) -> StartSignal:
@@ -72,8 +73,7 @@ def _start_signal(run: Run, arms: tuple[str, ...], runs: Path) -> StartSignal:
     if run.settings.upcycled is not None:
         ensure_mixture(run.settings, Path(run.base))
     with TemporaryDirectory() as folder:
-        native = replace(run, settings=run.settings.model_copy(update={"bench": []}))
-        training = TrainingRun(native, set_up(native, warm_start), NoRecords(), Path(folder))
+        training = TrainingRun(run, set_up(run, warm_start), NoRecords(), Path(folder))
         problems = []
         for problem in training.prompts.step(0):
             problems += [problem] * run.settings.rollout.group_size

@@ -110,8 +110,6 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
             # 7 of 50 lie beyond the 43rd
             clipped=pytest.approx(0.14),
             holds=True,
-            start_reward=1000.5,
-            start_signal_groups=1,
         )
     assert [entry.clipped_published for entry in result] == [
         0,
