@@ -7,14 +7,11 @@ from tempfile import TemporaryDirectory
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.recording.records import Record
-from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.running.plan.preparation import needs_start, start_folder
 from gspo_lab.study import Run, Study
 
 SAMPLING = {"model", "upcycle", "warm_start", "task", "rollout"}
 """The settings that decide on a first batch."""
-FEW_GROUPS = 0.2
-"""Below this share of groups with a signal, most of a batch trains nothing."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class StartSignal:
     The arms have the same model, task and sampling.
     """
 
-    arms: tuple[str, ...]
+    arms: list[str]
     responses: int
     reward: float
     """Mean reward of the batch."""
@@ -33,31 +30,27 @@ class StartSignal:
 
     def line(self) -> str:
         """One line for people."""
-        text = (
+        return (
             f"start of {', '.join(self.arms)}: mean reward {self.reward:.3g}, and"
             f" {self.signal_groups:.0%} of the groups have a signal ({self.responses} responses)"
         )
-        if self.signal_groups < FEW_GROUPS:
-            return f"warn: {text}: use easier problems, larger groups or another model"
-        return text
 
 
 def start_signals(study: Study, runs: Path) -> Iterator[StartSignal]:
     """Sample the first batch of each distinct start. Nothing is trained, and nothing is recorded.
 
-    LabError where a warm start is still to be made, because it trains.
+    The study was checked by its plan. LabError where a warm start is still to be made: it trains.
     """
-    preflight(study)
     runs_by_start: dict[str, list[Run]] = {}
     for run in study.runs():
         if run.seed == study.seeds[0]:
             start = run.settings.model_dump_json(include=SAMPLING)
             runs_by_start.setdefault(start, []).append(run)
     for alike in runs_by_start.values():
-        yield _start_signal(alike[0], tuple(run.arm for run in alike), runs)
+        yield _start_signal(alike[0], [run.arm for run in alike], runs)
 
 
-def _start_signal(run: Run, arms: tuple[str, ...], runs: Path) -> StartSignal:
+def _start_signal(run: Run, arms: list[str], runs: Path) -> StartSignal:
     from gspo_lab.training.engines.native.build_run import set_up
     from gspo_lab.training.engines.native.loop import TrainingRun
     from gspo_lab.training.models.upcycle import ensure_mixture
@@ -79,12 +72,11 @@ def _start_signal(run: Run, arms: tuple[str, ...], runs: Path) -> StartSignal:
             problems += [problem] * run.settings.rollout.group_size
         rollouts = training.sample(training.requests(0), problems)
         reward_PG = training.rewards(training.grade(problems, rollouts))
-    differs_P = reward_PG.amax(dim=1) > reward_PG.amin(dim=1)
     return StartSignal(
         arms=arms,
         responses=len(rollouts),
         reward=float(reward_PG.mean()),
-        signal_groups=float(differs_P.float().mean()),
+        signal_groups=float((reward_PG.amax(dim=1) > reward_PG.amin(dim=1)).float().mean()),
     )
 
 

@@ -68,13 +68,11 @@ def test_the_first_batch_is_sampled_and_graded_before_training(
     assert not runs.exists(), "a plan leaves nothing behind"
 
 
-def test_little_signal_is_warned_of(study: Path) -> None:
+def test_a_start_without_signal_is_told(study: Path) -> None:
     problems(study.parent, "hard")
     result = gspo_lab("plan", study, "--start", "--arms", "grpo", "--runs", study.parent / "runs")
-    assert (
-        "warn: start of grpo: mean reward 0, and 0% of the groups have a signal (32 responses):"
-        " use easier problems, larger groups or another model"
-    ) in result.out
+    line = "start of grpo: mean reward 0, and 0% of the groups have a signal (32 responses)"
+    assert line in result.out
 
 
 def test_a_warm_start_that_is_still_to_be_made_is_named(study: Path) -> None:
