@@ -89,7 +89,7 @@ def _print(diagnosis: "Diagnosis") -> None:
     lines += [f"  note: {note}" for note in diagnosis.notes]
     for signal in sorted(diagnosis.signals, key=lambda signal: -LEVELS.index(signal.level)):
         lines.append(f"{signal.level:7}  {signal.name:14}  {signal.value}")
-        if signal.usual and signal.value != UNKNOWN:
+        if signal.value != UNKNOWN:
             lines.append(f"{BELOW}usual: {signal.usual} [{signal.source}]")
         if signal.advice:
             label = "" if signal.level == "unknown" else "change: "

@@ -198,7 +198,7 @@ def guess_source(path: Path) -> str:
         raise LabError(f"{path}: no such file or folder; give the path of a log")
     for pattern, source in SOURCES.items():
         in_folder = path.is_dir() and pattern[:2] != "*." and any(path.glob(pattern))
-        if in_folder or (path.is_file() and path.match(pattern)):
+        if in_folder or (path.is_file() and path.absolute().match(pattern)):
             return source
     if path.is_dir():
         raise LabError(f"{path}: no log in this folder is known; name its kind: --source")

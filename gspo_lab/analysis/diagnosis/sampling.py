@@ -95,7 +95,6 @@ def mismatch(case: Case) -> Finding:
     least, most = MISMATCHES[name]
     age = case.log.first_of("version_lag_mean")
     is_older = age is not None and age.low > 0
-    value += ", the older policy's difference included" if is_older else ""
     handled = is_older or setup.corrected or setup.old == SAMPLER
     if size <= least:
         return Finding("ok", value)

@@ -70,7 +70,8 @@ def stability(
     peak = np.maximum(peak, start)
     noise = values - smooth
     mad = float(np.median(np.abs(noise - np.median(noise))))
-    fallen = smooth < peak - np.maximum(0.5 * (peak - start), 3 * mad)
+    # A constant reward does not fall by the rounding of its averages.
+    fallen = smooth < peak - np.maximum(0.5 * (peak - start), 3 * mad + 1e-9 * np.abs(peak))
     halved = smooth < peak - 0.5 * np.abs(peak)
 
     regression = _first_window(fallen, window)

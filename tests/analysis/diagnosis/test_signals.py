@@ -216,4 +216,4 @@ def test_every_program_has_its_keys() -> None:
 def test_a_count_follows_from_unrounded_shares_alone() -> None:
     assert consistent_count([0.0625, 0.71875]) == 32
     assert consistent_count([0.12, 0.5]) is None
-    assert consistent_count([0.0625, 0.0625, 1.0]) is None
+    assert consistent_count([0.0625, 1.0]) is None

@@ -41,7 +41,7 @@ RISE = [0.2] * 10 + [0.8] * 40
         (RISE + [0.45] * 40, [], None, None, True),  # half of the gain
         (RISE + [0.0] * 8 + [0.8] * 40, [], None, None, False),  # a short dip
         ([-1.0] * 10 + [-0.2] * 40 + [-1.0] * 40, [], 56, "reward", True),
-        ([0.5] * 40, [33, 31], 31, "non-finite", False),
+        ([0.1] * 40, [33, 31], 31, "non-finite", False),  # a constant, whose averages are rounded
         (RISE + [0.0] * 40, [88], 56, "reward", True),  # the first of two causes counts
         # The start is .5 / 10 = .05, the EMA .05 x .9^t / (1 - .9^(t + 1)): .0254 at t = 10, .0219
         # < .05 / 2 at t = 11.
