@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model
+from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model, write_task
 from assertions import assert_fields
 from calling import gspo_lab
 from case_tables import cases
@@ -34,6 +34,23 @@ max_tokens = 5
 
 [arm.grpo]
 objective = "grpo"
+
+[arm.gspo]
+objective = "gspo"
+"""
+OWN_BENCHMARK = """\
+question = "Does it win?"
+model = "tiny-qwen3"
+task = "addition"
+steps = 4
+seeds = [0]
+
+[[bench]]
+name = "mine"
+task = { name = "lottery.py:grade", problems = "problems.jsonl" }
+samples = 2
+temperature = 0.5
+max_tokens = 3
 
 [arm.gspo]
 objective = "gspo"
@@ -376,3 +393,18 @@ def test_credit_by_turns_wants_turns_and_groups(mine: Path) -> None:
         assert told in said.err
     (mine / "s.toml").write_text(credited)
     assert gspo_lab("plan", "s.toml").code == 0
+
+
+def test_a_study_s_own_benchmark_is_known_by_its_name(here: Path) -> None:
+    write_task(here)
+    ((_, folder),) = declared_runs(here, "small", OWN_BENCHMARK, save_model(here / "start", 0))
+    save_model(folder / "checkpoints" / "final", 1)
+    said = done("eval", "--bench", "mine", "--json").json
+    (protocol,) = said["asked"].values()
+    assert protocol["task"]["name"] == "lottery.py:grade"
+    assert_fields(protocol, samples=2, temperature=0.5, max_tokens=3)
+    changed = done("eval", "--bench", "mine", "--samples", 1, "--json").json
+    assert {row["samples"] for row in changed["scores"]} == {1}
+    unknown = gspo_lab("eval", "--bench", "mein")
+    assert unknown.code == 2
+    assert "mine" in unknown.err

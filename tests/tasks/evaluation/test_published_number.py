@@ -1,10 +1,10 @@
-"""`eval --published`: a score beside a published number; `--bench` with a study's benchmark."""
+"""`eval --published`: a score beside a published number."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import declared_runs, done, save_model, write_task
+from asking import done
 from assertions import assert_fields
 from calling import gspo_lab, lab_error
 
@@ -13,23 +13,6 @@ from gspo_lab.cli.published_score import PublishedNumber, sentence
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 
-STUDY = """\
-question = "Does it win?"
-model = "tiny-qwen3"
-task = "addition"
-steps = 4
-seeds = [0]
-
-[[bench]]
-name = "mine"
-task = { name = "lottery.py:grade", problems = "problems.jsonl" }
-samples = 2
-temperature = 0.5
-max_tokens = 3
-
-[arm.gspo]
-objective = "gspo"
-"""
 MODEL = ("--model", "tiny-qwen3", "--limit", 8, "--max-tokens", 2)
 ADDITION = ("eval", "--bench", "addition", *MODEL)
 
@@ -82,18 +65,3 @@ def test_eval_says_how_far_the_published_number_is(here: Path) -> None:
     for wrong in (("--bench", "chain", "--published", 47.4), ("--published-answers", 30)):
         refused = gspo_lab(*ADDITION, *wrong)
         assert (refused.code, "belong to one --bench" in refused.err) == (2, True)
-
-
-def test_a_study_s_own_benchmark_is_known_by_its_name(here: Path) -> None:
-    write_task(here)
-    ((_, folder),) = declared_runs(here, "small", STUDY, save_model(here / "start", 0))
-    save_model(folder / "checkpoints" / "final", 1)
-    said = done("eval", "--bench", "mine", "--json").json
-    (protocol,) = said["asked"].values()
-    assert protocol["task"]["name"] == "lottery.py:grade"
-    assert_fields(protocol, samples=2, temperature=0.5, max_tokens=3)
-    changed = done("eval", "--bench", "mine", "--samples", 1, "--json").json
-    assert {row["samples"] for row in changed["scores"]} == {1}
-    unknown = gspo_lab("eval", "--bench", "mein")
-    assert unknown.code == 2
-    assert "mine" in unknown.err
