@@ -6,9 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.records import Record
 from gspo_lab.running.plan.preparation import needs_start, start_folder
 from gspo_lab.study import Run, Study
+from gspo_lab.training.engines.step_numbers import step_numbers
 
 SAMPLING = {"model", "upcycle", "warm_start", "task", "rollout"}
 """The settings that decide on a first batch."""
@@ -25,15 +27,16 @@ class StartSignal:
     responses: int
     reward: float
     """Mean reward of the batch."""
-    signal_groups: float
-    """Share of its groups whose rewards differ: only those train."""
+    signal_groups: OptionalFloat
+    """Share of its groups whose rewards differ: only those train. None: one response is no group.
+    """
 
     def line(self) -> str:
         """One line for people."""
-        return (
-            f"start of {', '.join(self.arms)}: mean reward {self.reward:.3g}, and"
-            f" {self.signal_groups:.0%} of the groups have a signal ({self.responses} responses)"
-        )
+        text = f"start of {', '.join(self.arms)}: mean reward {self.reward:.3g}"
+        if self.signal_groups is not None:
+            text += f", and {self.signal_groups:.0%} of the groups have a signal"
+        return f"{text} ({self.responses} responses)"
 
 
 def start_signals(study: Study, runs: Path) -> Iterator[StartSignal]:
@@ -71,12 +74,14 @@ def _start_signal(run: Run, arms: list[str], runs: Path) -> StartSignal:
         for problem in training.prompts.step(0):
             problems += [problem] * run.settings.rollout.group_size
         rollouts = training.sample(training.requests(0), problems)
-        reward_PG = training.rewards(training.grade(problems, rollouts))
+        grades = training.grade(problems, rollouts)
+    numbers = step_numbers(training.rewards(grades), [], [], 0)
+    equal = numbers.get("zero_variance_groups")
     return StartSignal(
         arms=arms,
         responses=len(rollouts),
-        reward=float(reward_PG.mean()),
-        signal_groups=float((reward_PG.amax(dim=1) > reward_PG.amin(dim=1)).float().mean()),
+        reward=numbers["reward_mean"],
+        signal_groups=None if equal is None else 1 - equal,
     )
 
 
