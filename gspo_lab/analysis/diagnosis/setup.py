@@ -128,7 +128,7 @@ def setup_of(log: TrainingLog) -> Setup:
         replay=get("routing_replay"),
         max_tokens=get("rollout.max_tokens"),
         dense=dense,
-        configured=len(log.config) > len(MODEL_KEYS),
+        configured=not log.config.keys() <= set(MODEL_KEYS),
     )
     return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
 
