@@ -12,6 +12,7 @@ from small_models import small_start
 from gspo_lab.running.plan.preflight import preflight
 from gspo_lab.study import Run, load_study
 from gspo_lab.study.schema import BUILT_IN_MODELS
+from gspo_lab.tasks import build_task
 from gspo_lab.training.models.check import EMBEDDED
 
 TOML = """
@@ -54,6 +55,29 @@ def test_a_relative_model_lies_beside_the_study(
     study("tiny-mine")
     with lab_error(r"write model = '\.\./elsewhere/tiny-mine'"):
         preflight(load_study(path), on_this_machine=False)
+
+
+@pytest.mark.parametrize("folder", ["", "./", "../studies/", "~/"])
+def test_a_task_s_files_lie_beside_the_study_that_a_link_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """The folder of the link holds files of the same names, which are not meant."""
+    for name, answer in (("studies", "ours"), ("elsewhere", "theirs")):
+        place = tmp_path / name
+        place.mkdir()
+        (place / "graded.py").write_text("def grade(problem, answer):\n    return 1.0\n")
+        problems = [f'{{"prompt": "{i}:", "reference": "{answer}"}}\n' for i in range(5)]
+        (place / "p.jsonl").write_text("".join(problems))
+    monkeypatch.setenv("HOME", str(tmp_path / "studies"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    path = tmp_path / "studies" / "where.toml"
+    task = f'{{name = "{folder}graded.py:grade", problems = "{folder}p.jsonl"}}'
+    path.write_text(TOML.format(model="tiny-qwen3").replace('"addition"', task))
+    Path("where.toml").symlink_to(path)
+    study = load_study(Path("where.toml"))
+    table = study.arms["grpo"].settings.task
+    made = build_task(table.name, table.options, study.base)
+    assert [problem.reference for problem in made.problems("train")] == ["ours"] * 4
 
 
 def test_the_schema_names_every_built_in_model() -> None:

@@ -1,5 +1,6 @@
 """Logs named by arm, `grpo=LOG... gspo=LOG...`, as one import."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -74,7 +75,12 @@ def _matches(pattern: str) -> list[Path]:
         return [Path(pattern)]
     head = Path(HOLES.split(pattern)[0] + "x").parent
     logs = head.glob(str(Path(pattern).relative_to(head)).replace("{seed}", "*"))
-    in_order = sorted(logs, key=lambda path: (len(str(path)), str(path)))
+    in_order = sorted(logs, key=_with_equal_digits)
     if not in_order:
         raise LabError(f"{pattern}: no log fits this pattern")
     return in_order
+
+
+def _with_equal_digits(path: Path) -> str:
+    """The path with its numbers filled up with zeros, in whose order 2 comes before 10."""
+    return re.sub(r"\d+", lambda number: number[0].zfill(20), str(path))

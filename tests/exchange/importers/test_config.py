@@ -180,6 +180,7 @@ def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
     imported(tmp_path, "trl", tmp_path / "out", "gspo", 0)
     found = settings(tmp_path, "gspo")
     assert (found["model"], found["update"]["learning_rate"]) == ("Qwen/Qwen3-0.6B", 3e-6)
+    assert found["update"]["lora_rank"] == 8
     assert found["objective"] == {
         "importance_sampling_level": "sequence",
         "clip_low": 3e-4,

@@ -444,3 +444,11 @@ def test_arguments_that_cannot_be_read_are_told_and_bounded(tmp_path: Path) -> N
             file.write(bytes(LARGEST))
     said = brought(tmp_path, "trl", tmp_path, *ONE)
     assert "training_args.bin cannot be read; its settings are not known" in said.out
+
+
+def test_a_folder_in_the_arguments_place_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "trainer_state.json"
+    state.write_text('{"log_history": [{"step": 1, "reward": 1}]}')
+    (tmp_path / "training_args.bin").mkdir()
+    said = brought(tmp_path, "trl", state, *ONE)
+    assert "training_args.bin cannot be read; its settings are not known" in said.out

@@ -114,7 +114,14 @@ def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
     (beside,) = gspo_lab("report", *names, "--json").json["models"]["evaluations"].values()
     apart = beside["differences"][two["run_id"]]["estimate"]
     assert apart == pytest.approx(two["score"] - one["score"], abs=1e-5)
-    assert "name no study" in gspo_lab("report", *names, "--watch").err
+    for beside_models in (
+        ["study"],
+        ["--watch"],
+        ["--include", "mine"],
+        ["--accept-mismatch", "why"],
+    ):
+        refused = gspo_lab("report", *names, *beside_models)
+        assert (refused.code, "name no study" in refused.err) == (2, True), beside_models
 
 
 def test_several_benchmarks_at_once(here: Path, problems: Path) -> None:
