@@ -77,7 +77,7 @@ def test_a_task_s_files_lie_beside_the_study_that_a_link_names(
     study = load_study(Path("where.toml"))
     table = study.arms["grpo"].settings.task
     made = build_task(table.name, table.options, study.base)
-    assert [problem.reference for problem in made.problems("train")] == ["ours"] * 4
+    assert {problem.reference for problem in made.problems("train")} == {"ours"}
 
 
 def test_the_schema_names_every_built_in_model() -> None:

@@ -120,7 +120,7 @@ def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
         ["--include", "mine"],
         ["--accept-mismatch", "why"],
     ):
-        refused = gspo_lab("report", *names, *beside_models)
+        refused = gspo_lab("report", names[0], *beside_models)
         assert (refused.code, "name no study" in refused.err) == (2, True), beside_models
 
 
