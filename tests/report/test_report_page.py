@@ -387,7 +387,7 @@ def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:
 
 def test_json_has_sorted_keys_and_six_digits(report: Report) -> None:
     data = json.loads(report.json)
-    assert json.dumps(data, indent=1, sort_keys=True) + "\n" == report.json
+    assert json.dumps(data, separators=(",\n", ": "), sort_keys=True) + "\n" == report.json
     numbers = re.findall(r"-?\d+\.\d+", report.json.replace("\\u2212", "-"))
     assert len(numbers) > 1000
     assert max(len(one.replace(".", "").replace("-", "").lstrip("0")) for one in numbers) <= 6

@@ -4,7 +4,6 @@ updates recorded.
 
 import json
 import os
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -14,10 +13,7 @@ from calling import lab_error
 from laboratory import json_of
 from lottery import MakeRun
 
-from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.running.plan.preflight import check
-from gspo_lab.study import load_study
 from gspo_lab.training.engines.areal import SAVING, ArealEngine, checkpoints
 from gspo_lab.training.engines.check import check_engine, check_ready
 from gspo_lab.training.engines.external.attempt import for_plugin
@@ -92,21 +88,6 @@ def test_what_areal_cannot_do_is_told(make_run: MakeRun, changes: list[str], why
     run = make_run("gspo", *OURS, *changes)
     with lab_error(why):
         check_engine("gspo", run.settings, Path(run.base))
-
-
-QUICKSTART = Path(__file__).parents[3] / "studies" / "quickstart.toml"
-
-
-@pytest.mark.parametrize("overrides", [(), ("rollout.coupled=false",)], ids=str)
-def test_the_refusal_of_a_study_names_all_that_makes_it_pass(overrides: tuple[str, ...]) -> None:
-    """What the line names is given, and nothing else: then AReaL takes the study."""
-    asked = [*overrides, "engine=areal"]
-    with pytest.raises(LabError) as refused:
-        check(load_study(QUICKSTART, overrides=asked))
-    line = str(refused.value).partition("what it can do: ")[2].partition("; an arm's own")[0]
-    words = shlex.split(line)
-    assert set(words[::2]) == {"--set"}
-    check(load_study(QUICKSTART, overrides=[*asked, *words[1::2]]))
 
 
 def test_its_environment_is_asked_for_before_anything_is_launched(

@@ -61,7 +61,9 @@ def test_an_engine_of_your_own_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
     assert "it fills entropy, which its capabilities.records do not name" in process.err
     losses = "    losses = {'gspo': lambda *tensors: tensors[0].mean()}\n\n    def train"
     process = check("unlike", GOOD.replace("    def train", losses))
-    assert "the engine 'unlike.py:Engine': the loss is not gspo's: another term" in process.err
+    assert (
+        "the engine 'unlike.py:Engine': the loss is not gspo's: old_logp is ignored" in process.err
+    )
 
 
 def test_a_loss_that_cannot_be_tested_is_one_line() -> None:

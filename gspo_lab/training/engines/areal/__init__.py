@@ -39,9 +39,9 @@ SCHEDULERS = ("local", "ray", "slurm")
 LEVELS = ("token", "sequence")
 OTHERWISE = (
     "means every token alike, long responses more, draws by random numbers of its own, and raises"
-    " the learning rate by shares of the training; to compare what it can do: --set"
-    " objective.aggregation=token-mean --set rollout.coupled=false --set update.warmup_updates=0"
-    " --set 'waive.aggregation-label=AReaL has no other'; an arm's own such key: --set arm.NAME.KEY"
+    " the learning rate by shares of the training (an arm's own key: --set arm.NAME.KEY=VALUE);"
+    " to compare what it can do: --set objective.aggregation=token-mean --set rollout.coupled=false"
+    " --set update.warmup_updates=0 --set 'waive.aggregation-label=AReaL has no other'"
 )
 """What it does otherwise than a study usually asks, and the options that ask for it."""
 ADVANTAGES = {"group-mean-std": "group", "group-mean": None}
