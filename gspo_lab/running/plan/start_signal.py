@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -72,7 +73,7 @@ def _start_signal(run: Run, arms: list[str], runs: Path) -> StartSignal:
         training = TrainingRun(run, set_up(run, warm_start), NoRecords(), Path(folder))
         problems = []
         for problem in training.prompts.step(0):
-            problems += [problem] * run.settings.rollout.group_size
+            problems += repeat(problem, run.settings.rollout.group_size)
         rollouts = training.sample(training.requests(0), problems)
         grades = training.grade(problems, rollouts)
     numbers = step_numbers(training.rewards(grades), [], [], 0)
