@@ -11,6 +11,7 @@ from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.recording.records import Record
 from gspo_lab.running.plan.preparation import needs_start, start_folder
 from gspo_lab.study import Run, Study
+from gspo_lab.tasks.base import Problem
 from gspo_lab.training.engines.step_numbers import step_numbers
 
 SAMPLING = {"model", "upcycle", "warm_start", "task", "rollout"}
@@ -71,7 +72,7 @@ def _start_signal(run: Run, arms: list[str], runs: Path) -> StartSignal:
         ensure_mixture(run.settings, Path(run.base))
     with TemporaryDirectory() as folder:
         training = TrainingRun(run, set_up(run, warm_start), NoRecords(), Path(folder))
-        problems = []
+        problems: list[Problem] = []
         for problem in training.prompts.step(0):
             problems += repeat(problem, run.settings.rollout.group_size)
         rollouts = training.sample(training.requests(0), problems)
