@@ -61,10 +61,8 @@ class Table(BaseModel):
 
 
 class Read(NamedTuple):
-    """When a run reads a key:
-
-    `holds` of its settings; elsewhere the key "does nothing `otherwise`".
-    """
+    """When a run reads a key: where `holds` is true of its settings. Elsewhere the key "does
+    nothing `otherwise`"."""
 
     holds: Callable[[Any], bool]
     otherwise: str
@@ -105,10 +103,8 @@ class Key:
 
 @cache
 def keys(table: type[BaseModel]) -> Mapping[str, Key]:
-    """Every dotted key of a table, tables inside it and their keys among them:
-
-    `update`, `update.epochs`.
-    """
+    """Every dotted key of a table, with the keys of the tables inside it: `update`,
+    `update.epochs`."""
     return dict(_keys(table, "", Key(arms="study", affects="update")))
 
 

@@ -152,10 +152,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Axis:
-    """The ends of a value axis in its own numbers: of a logarithmic one, exponents of ten. There
-    `zero` is the value at whose place zero is drawn: a row of its own below the lowest decade, GAP
-    of the axis' length away from it.
-    """
+    """The ends of a value axis in its own numbers: of a logarithmic one, exponents of ten.
+
+    On a logarithmic axis `zero` is the value at whose place zero is drawn. It has a row of its own
+    below the lowest decade, GAP of the axis' length away from it."""
 
     low: float
     high: float

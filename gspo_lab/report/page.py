@@ -457,10 +457,10 @@ def _render(layout: str, **values: Any) -> Markup:
 
 @functools.cache
 def plotly() -> tuple[str, str, str]:
-    """The installed package's plotly.js, gzip and base64; the hash under which the page's policy
-    lets it run; the id of the style sheet for maps that it would add, which the policy forbids. It
-    adds none where an element has that id.
-    """
+    """The installed package's plotly.js as gzip in base64, its hash, and the id of its map styles.
+
+    The page's policy lets the script with this hash run. The policy forbids the style sheet for
+    maps that plotly.js would add; it adds none where an element has that id."""
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:
         raise LabError("the report needs the package plotly: pip install 'plotly>=7.1'")

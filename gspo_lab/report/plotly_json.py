@@ -55,9 +55,10 @@ def _style_part(name: str, scheme: Mapping[str, str] = LIGHT) -> JsonObject:
 
 
 def arm_colours(studies: Sequence[Source]) -> dict[str, int]:
-    """Arm -> colour over all studies of a page. GRPO's arm has the first colour and GSPO's the
-    second, in every study. An arm of two studies looks the same in both. Of a sweep the rules come
-    first; each has one colour, and its values differ by their dash."""
+    """Arm -> colour over all studies of a page. An arm of two studies looks the same in both.
+
+    GRPO's arm has the first colour and GSPO's the second, in every study. Of a sweep the rules come
+    first: each has one colour, and its values differ by their dash."""
     colours: dict[str, int] = {}
     for study in studies:
         arms = study.declaration.arms
@@ -263,9 +264,11 @@ def _value_axis(chart: Chart) -> JsonObject:
 
 
 def _trace(chart: Chart, series: Series, **look: Any) -> JsonObject:
-    """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its
-    band; its seeds are silent then: they would be dozens of lines. `customdata` has per point the
-    name of its place (of dots), the true value, and the band."""
+    """What all traces of a series have.
+
+    A mean speaks when it is pointed at, with the ends of its band. Its seeds are silent then: they
+    would be dozens of lines. `customdata` has per point the name of its place (of dots), the true
+    value, and the band."""
     label = inert(series.label)
     dots = chart.kind == "dots"
     out: JsonObject = {"type": "scatter", "name": inert(series.full_name), "legendgroup": label}

@@ -53,10 +53,9 @@ def value(number: Any) -> OptionalFloat:
 
 @dataclass(frozen=True)
 class Points:
-    """One run's line:
+    """One run's line: `y` over `x`, NaN where not measured.
 
-    `y` over `x`, NaN where not measured; an envelope and places on other axes where there are.
-    """
+    It may have an envelope, and places on other axes."""
 
     x: Floats
     y: Floats
@@ -140,10 +139,10 @@ def all_lines(by_run: ByRun, contrast_sides: ByRun) -> tuple[Series, ...]:
 
 
 def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
-    """One series per seed, where there are several and not `thin`, and their mean at every x that
-    all seeds have. The band of the mean reaches from the lowest to the highest value of any seed;
-    of an envelope, of any single update.
-    """
+    """The mean at every x that all seeds have, and one series per seed where there are several.
+
+    A `thin` figure has the mean alone. The band of the mean reaches from the lowest to the highest
+    value of any seed; of an envelope, of any single update."""
     measured = {
         seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()
     }

@@ -1,7 +1,6 @@
-"""Command-line overrides:
+"""Overrides of the command line, `--set table.key=value`, applied to a study's tables.
 
-`--set table.key=value` applied to a study's tables, and the command that repeats a study.
-"""
+They also make the command that repeats a study."""
 
 import tomllib
 from collections.abc import Sequence
@@ -49,10 +48,9 @@ def set_override(raw: JsonObject, override: str) -> None:
 
 
 def _path(nested: Any) -> list[str]:
-    """`{"arm": {"gspo": {"steps": 0}}}` -> `["arm", "gspo", "steps"]`:
+    """The path of a dotted key: `{"arm": {"gspo": {"steps": 0}}}` -> `["arm", "gspo", "steps"]`.
 
-    TOML's own reading of a dotted key.
-    """
+    TOML's own reader has made the nested tables."""
     out = []
     while isinstance(nested, dict):
         ((key, nested),) = nested.items()

@@ -415,10 +415,10 @@ class UpdateTable(Table):
 
     @property
     def first_settled(self) -> int:
-        """The first step whose updates all have the full learning rate, where every step makes as
-        many: update n (from 0) has (n + 1) / warmup_updates of it. Where groups vary,
-        `first_settled` in analysis/readings/ reads it off a run's record.
-        """
+        """The first step whose updates all have the full learning rate, if each step makes as many.
+
+        Update n (from 0) has (n + 1) / warmup_updates of it. Where groups vary, `first_settled` in
+        analysis/readings/ reads it off a run's record."""
         return -(-max(self.warmup_updates - 1, 0) // self.per_rollout_batch)
 
 

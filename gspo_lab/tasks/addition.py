@@ -178,10 +178,7 @@ def steps_right(prompt: str, answer: str) -> float:
 
 
 def hasty_answer(numbers: Sequence[int]) -> str:
-    r"""An answer without steps and without carries, mostly wrong:
-
-    `hasty_answer([95, 7]) == "#92\n"`.
-    """
+    """An answer without steps and carries, mostly wrong: `hasty_answer([95, 7]) == "#92\\n"`."""
     columns = range(len(str(max(numbers))))
     last = [str(sum(number // 10**column % 10 for number in numbers) % 10) for column in columns]
     return f"{MARKER}{''.join(reversed(last))}\n"

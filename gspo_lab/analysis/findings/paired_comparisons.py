@@ -24,10 +24,8 @@ from gspo_lab.study.contrast import signed_sides
 
 @dataclass(frozen=True)
 class RunScalar:
-    """One number per run:
-
-    (arm, seed) -> value. `scored` means a benchmark's score, else it is a training reward.
-    """
+    """One number per run, by its arm and seed. `scored`: it is a benchmark's score; else it is a
+    training reward."""
 
     name: str
     values: dict[tuple[str, int], float]

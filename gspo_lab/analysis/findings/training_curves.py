@@ -55,10 +55,8 @@ COARSE = 125
 
 @dataclass(frozen=True)
 class Track:
-    """One run's numbers, span by span:
-
-    NaN where nothing was measured. `x` is the middle of the span's steps.
-    """
+    """One run's numbers over spans of steps, NaN where nothing was measured. `x` is the middle of a
+    span's steps."""
 
     arm: str
     seed: int

@@ -535,9 +535,11 @@ def _indices(source: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
 
 
 def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:
-    """Steps and values of a run's curve, from the first measured step to the last planned one, or
-    of an unfinished run to the last recorded one. A step without a measurement holds the value
-    before. An imported curve has its log's rows: a log says nothing of the steps between them."""
+    """Steps and values of a run's curve. It begins at the first measured step.
+
+    It ends at the last planned step, or for an unfinished run at the last recorded one. A step
+    without a measurement holds the value before. An imported curve has its log's rows: a log says
+    nothing of the steps between them."""
     if run.imported or not len(curve.steps):
         measured_T = np.isfinite(curve.values)
         return curve.steps[measured_T], curve.values[measured_T]

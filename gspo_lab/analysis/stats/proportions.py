@@ -48,9 +48,10 @@ def binomial_p(k: int, n: int, rate: float = 0.5) -> float:
 
 
 def fisher_p(counts_a: tuple[int, int], counts_b: tuple[int, int]) -> float:
-    """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935): the
-    total chance of tables no likelier than the one seen. 0 of n against n of n: .10, .029, .0079 at
-    n = 3, 4, 5."""
+    """Exact two-sided p of k of n in two groups under one rate, all totals given (Fisher 1935).
+
+    It is the total chance of tables no likelier than the one seen. 0 of n against n of n: .10,
+    .029, .0079 at n = 3, 4, 5."""
     (k, n) = counts_a
     (second_k, m) = counts_b
     _check_counts(k, n)

@@ -137,9 +137,9 @@ def courses(
     rng: Generator, baseline: Learner, treatments: Sequence[Learner], studies: int, seeds: int
 ) -> ArmPair:
     """Start, best and final score of each run: of a baseline [R, S, 3], of the others [R, M, S, 3].
-    The start, N(.3, .04), is shared by a pair; gains vary by a sixth, drops by a third, falls by a
-    tenth of themselves.
-    """
+
+    The start, N(.3, .04), is shared by a pair. Gains vary by a sixth, drops by a third, falls by a
+    tenth of themselves."""
     start_RS = rng.normal(0.3, 0.04, (studies, seeds))
 
     def arm(learner: Learner) -> Floats:
@@ -175,10 +175,11 @@ def answers(
 
 
 class Benchmark(NamedTuple):
-    """How a benchmark is asked: `items` problems with `samples` answers each. `arm_by_item`: sd, in
-    logits, of what an arm does to a problem's difficulty, mean zero over problems. `ungraded`: the
-    share of each arm's answers that the grader fails on, whatever they say; of a problem at least
-    one is graded."""
+    """How a benchmark is asked: `items` problems with `samples` answers each.
+
+    `arm_by_item`: sd, in logits, of what an arm does to a problem's difficulty, mean zero over
+    problems. `ungraded`: the share of each arm's answers that the grader fails on, whatever they
+    say; of a problem at least one is graded."""
 
     items: int
     samples: int

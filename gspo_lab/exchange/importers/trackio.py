@@ -1,7 +1,6 @@
-"""trackio: a project's SQLite file with one row per `log` call:
+"""trackio's logs: one SQLite file a project, with one row per `log` call.
 
-`run_name`, `step` and a JSON object of metrics.
-"""
+A row has `run_name`, `step` and a JSON object of metrics."""
 
 import json
 import sqlite3

@@ -1,7 +1,6 @@
-"""The database:
+"""The database, which `ingest` writes from the run folders and `Evidence` reads.
 
-`ingest` writes it from the run folders, `Evidence` reads it. Imports no pandas and no sqlite-utils.
-"""
+Neither pandas nor sqlite-utils is imported here."""
 
 from gspo_lab.common.paths import DATABASE
 from gspo_lab.recording.store.evidence import Evidence

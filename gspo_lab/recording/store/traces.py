@@ -95,10 +95,11 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
 def read_first_minibatches(
     evidence: "Evidence", run: str, metrics: Sequence[str]
 ) -> tuple[bool, tuple[int, dict[str, float]] | None, list[int]]:
-    """Whether any of the metrics is ever not 0 in a run's updates with minibatch 0; the first step
-    at which one is while the first metric is recorded, with the values there, or None; and how many
-    of these updates record the first metric, the first two, and so on.
-    """
+    """What a run's updates with minibatch 0 record of these metrics, in three parts.
+
+    The first part: whether any of the metrics is ever not 0. The second: the first step at which
+    one is not 0 while the first metric is recorded, with the values there, or None. The third: how
+    many of these updates record the first metric, the first two, and so on."""
     names = [f'"{name}"' for name in metrics]
     any_not_zero = " OR ".join(f"{name} <> 0" for name in names)
     all_recorded = [

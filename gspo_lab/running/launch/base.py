@@ -98,10 +98,9 @@ class WorkerProcess(Protocol):
 
     @property
     def state(self) -> State:
-        """While `poll` gives None:
+        """The state while `poll` gives None: RUNNING, QUEUED or LOST.
 
-        RUNNING; QUEUED: it waits for a slot; LOST: unknown, it may start again.
-        """
+        QUEUED waits for a slot. LOST is unknown, and may start again."""
         ...
 
     @property

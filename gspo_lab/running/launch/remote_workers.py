@@ -6,9 +6,9 @@ run's folder.
     FOLDER/launches/NAME.attempt.json   by the keeper: the attempt and its host, at the end the
                                         exit code
 
-A `Keeper` starts the worker on its host and writes its exit code. The conductor follows both by a
-`RemoteWorker`. It asks the cluster only whether the keeper waits, runs, or has gone: the folder
-keeps everything else.
+A keeper is a process with a `WorkerMonitor`: it starts the worker on its host and writes its exit
+code. The conductor follows both by a `RemoteWorker`. It asks the cluster only whether the keeper
+waits, runs, or has gone: the folder keeps everything else.
 """
 
 import os

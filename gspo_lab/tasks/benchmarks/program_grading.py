@@ -169,10 +169,9 @@ def _passed_rule(
 
 
 def failure_text(outcome: ExecutionResult) -> str:
-    """How a failed test ended, in a few words:
+    """How a failed test ended, in a few words.
 
-    `wrong output`, `exit 1: ZeroDivisionError: division by zero`.
-    """
+    Examples: `wrong output`, `exit 1: ZeroDivisionError: division by zero`."""
     if outcome.ending == "finished":
         return "wrong output"
     if outcome.ending == "error":

@@ -113,10 +113,9 @@ class Bench:
 
     @cached_property
     def evaluation(self) -> str:
-        """The name of the answers' folder, unique per settings:
+        """The name of the answers' folder, unique per settings.
 
-        `aime24-k32-t0.6-p0.95-m38912-1b2c3d4e`.
-        """
+        Example: `aime24-k32-t0.6-p0.95-m38912-1b2c3d4e`."""
         sampling = self.sampling
         limited = ""
         if len(self.problems) < self.available:

@@ -88,10 +88,8 @@ class Isolation:
         return NUMPY if self.isolated else str(self.numpy)
 
     def command(self, text: str, uid: int | None, limits: Limits) -> list[str]:
-        """The command line of a sandbox:
-
-        `text` is what its first process runs, `limits` size its folders.
-        """
+        """The command line of a sandbox. `text` is what its first process runs, `limits` size its
+        folders."""
         python = [str(self.python), "-s", "-c", text]
         if not self.isolated:
             return python

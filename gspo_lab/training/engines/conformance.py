@@ -98,10 +98,10 @@ def _check_losses(engine: str, losses: Mapping[str, LossFunction]) -> None:
 
 
 def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
-    """Have a worker train the run, to be stopped after its first step or not: its exit code, and
-    how many steps it recorded after it was asked to stop; 0 where it ended within a second, perhaps
-    before the signal arrived.
-    """
+    """Have a worker train the run; its exit code, and its steps after it was asked to stop.
+
+    With `stop` it is asked after its first step. The count is 0 where it ended within a second,
+    perhaps before the signal arrived."""
     with folder.log.open("ab") as log:
         worker = subprocess.Popen(
             [sys.executable, "-m", "gspo_lab.running.worker", str(folder.path)],

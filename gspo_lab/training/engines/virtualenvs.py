@@ -19,11 +19,11 @@ Tell = Callable[[str], None]
 
 
 def environment_of(engine: str, on_gpu: bool) -> JsonObject:
-    """What makes an engine's environment, of its about.toml: `packages` in the order in which they
-    are installed, then those `without_dependencies`, whose own pins exclude the others; `unwanted`
-    ones come along, and go; `stubs` are asked for by a name that the installed build does not have.
-    LabError where the engine has no environment.
-    """
+    """What makes an engine's environment, of its about.toml. LabError where it has none.
+
+    `packages` are in the order in which they are installed. Then come those `without_dependencies`,
+    whose own pins exclude the others. `unwanted` ones come along, and go. `stubs` are asked for by
+    a name that the installed build does not have."""
     require_known("engine", engine, ENGINES)
     table = read_description("engine", engine, ENGINES).get("environment")
     if table is None:

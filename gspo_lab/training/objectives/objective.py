@@ -79,15 +79,15 @@ def surrogate(
     loss: Loss[Any] | None = None,
     entropy_BT: "Tensor | None" = None,
 ) -> Surrogate:
-    """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`; `loss`
-    is the policy loss where it is not one of the lab's, and `entropy_BT` the policy's entropies
-    (only with an entropy coefficient alpha: the loss is then L - alpha H, as in 2505.22617 section
-    4.1).
+    """The loss of a mini-batch, or of a part of one, under the current policy's log-probs
+    `logp_BT`.
 
-    -mean over responses of mean over tokens of min(r A, clip(r) A) with the default policy loss and
-    aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token). A loss that selects
-    tokens, and was told of none, takes the batch for the whole mini-batch.
-    """
+    With the default policy loss and aggregation it is minus the mean over responses of the mean
+    over tokens of min(r A, clip(r) A): arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14
+    (GSPO-token). `loss` is the policy loss where it is not one of the lab's. `entropy_BT` are the
+    policy's entropies, given only with an entropy coefficient alpha; the loss is then L - alpha H,
+    as in 2505.22617 section 4.1. A loss that selects tokens, and was told of none, takes the batch
+    for the whole mini-batch."""
     loss = loss or LOSSES[settings.policy_loss]
     logp_BT = single_precision(logp_BT)
     moved = moved_by(logp_BT, batch, settings)

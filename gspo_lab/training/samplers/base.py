@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for one response. `noise_key`: the 63-bit key of its random numbers. `max_tokens`:
-    a lower limit for it. `given_ids`: the response so far, fed after the prompt and not counted;
-    the next token uses the random numbers of position len(given_ids), so that pieces from unchanged
-    weights are the whole."""
+    """A request for one response.
+
+    `noise_key`: the 63-bit key of its random numbers. `max_tokens`: a lower limit for it.
+    `given_ids`: the response so far, fed after the prompt and not counted. The next token uses the
+    random numbers of position len(given_ids), so that pieces from unchanged weights are the whole.
+    """
 
     problem: str
     prompt_ids: tuple[int, ...]
@@ -160,9 +162,8 @@ class Sampler(Protocol):
 
 
 def noise_key(*fields: Any) -> int:
-    """A 63-bit key from anything printable:
+    """A 63-bit key from anything printable.
 
-    `noise_key(seed, "rollout", step, prompt_index, sample)`.
-    """
+    Example: `noise_key(seed, "rollout", step, prompt_index, sample)`."""
     digest = hashlib.blake2b("\x1f".join(map(str, fields)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

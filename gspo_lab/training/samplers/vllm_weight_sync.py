@@ -1,8 +1,8 @@
-"""Push weights into a running vLLM engine, and check that they arrived. vLLM's `reload_weights` may
-leave old ones: its CPU kernels pack the experts only when they are created. So the first way that
-works is used, and every push is checked by the log-probs of a few sampled tokens. The engine starts
-with random weights, which are easy to detect.
-"""
+"""Push weights into a running vLLM engine, and check that they arrived.
+
+vLLM's `reload_weights` may leave old ones: its CPU kernels pack the experts only when they are
+created. So the first way that works is used, and every push is checked by the log-probs of a few
+sampled tokens. The engine starts with random weights, which are easy to detect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -156,9 +156,9 @@ def empty_prefix_cache(engine: Any) -> None:
 
 @torch.no_grad()
 def compare(engine: Any, model: Any, dtype: str, seed: int) -> WeightSyncCheck:
-    """The check of one sample:
+    """The check of one sample, P prompts of S tokens and T response tokens.
 
-    P prompts of S tokens, T response tokens; `seed` draws the prompts.
+    `seed` draws the prompts.
     """
     from vllm import SamplingParams
 

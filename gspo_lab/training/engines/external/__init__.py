@@ -1,4 +1,3 @@
-"""What engines have in common whose training is another program, in an environment of its own:
+"""What engines share whose training is another program in its own environment.
 
-`engine.py`.
-"""
+Begin with `engine.py`."""

@@ -35,11 +35,11 @@ def token_logprobs(
     place_BT: Tensor | None = None,
     float32_head: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask; on request
-    entropies [B, T] in nats, and |e_y - p| [B, T], the norm of the gradient of log p_y by the
-    logits / temperature, without a gradient of its own. The last T positions predict the targets,
-    or `place_BT` of all positions; that, and a float32 head, take a plain head.
-    """
+    """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask.
+
+    On request also the entropies [B, T] in nats, and |e_y - p| [B, T], the norm of the gradient of
+    log p_y by the logits / temperature, which has no gradient itself. The last T positions predict
+    the targets, or `place_BT` of all positions. That, and a float32 head, take a plain head."""
     length = target_BT.shape[1]
     if plain_head(model):
         hidden_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
@@ -123,9 +123,10 @@ def _places(target_N: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 class _InBlocks(torch.autograd.Function):
-    """Log-probs and entropies of targets and norms of the probabilities, block by block: sums are
-    rescaled as larger logits come (Milakov and Gimelshein, arXiv 1805.02867). One backward pass at
-    most: it takes the kept logits apart, so that they make room for the weight's gradient.
+    """Log-probs and entropies of targets and norms of the probabilities, block by block.
+
+    Sums are rescaled as larger logits come (Milakov and Gimelshein, arXiv 1805.02867). One backward
+    pass at most: it takes the kept logits apart, so that they make room for the weight's gradient.
     """
 
     @staticmethod

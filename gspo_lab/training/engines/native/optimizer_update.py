@@ -45,10 +45,11 @@ class MinibatchRows:
 
 @dataclass(slots=True)
 class UpdateResult:
-    """What an update did, kept until it is recorded: l_t of the M rows, what the loss told of them,
-    and the forward passes. `columns` are the record's fields that are known without measuring;
-    `finite`: loss, gradient and trained weights are.
-    """
+    """What an update did, kept until it is recorded.
+
+    It has l_t of the M rows, what the loss told of them, and the forward passes. `columns` are the
+    record's fields that are known without measuring. `finite`: the loss, the gradient and the
+    trained weights are."""
 
     minibatch: MinibatchRows
     log_ratio_MT: Tensor

@@ -56,10 +56,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class CompletedStep:
-    """A step that is over: P problems trained on, P x G rollouts and grades; rewards [P, G] of its
-    own prompts, dropped or not. It set out with `first_problems` and sampled `drawn`, which may be
-    others than those trained on.
-    """
+    """A step that is over: P problems trained on, P x G rollouts and grades.
+
+    The rewards [P, G] are of its own prompts, dropped or not. It set out with `first_problems` and
+    sampled `drawn`, which may be others than those trained on."""
 
     index: int
     problems: Sequence[Problem]

@@ -33,10 +33,9 @@ def binds(ratio: Array, adv: Array, mask: Array, below: Array, above: Array) -> 
 
 
 def clipped(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
-    """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A):
+    """min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), which is PPO's: 1707.06347 eq. 7.
 
-    PPO, 1707.06347 eq. 7. The dual clip is 1912.09729's.
-    """
+    The dual clip is that of 1912.09729."""
     ratio_BT = moved.ratio_BT
     adv_BT = moved.batch.adv_BT
     mask_BT = moved.batch.mask_BT

@@ -51,10 +51,9 @@ def covariance(moved: LossInputs) -> "Tensor":
 
 
 def _largest(score_BT: "Tensor", moved: LossInputs, share: float) -> "Tensor":
-    """[B, T], True at the tokens with the largest scores:
+    """[B, T], True at the tokens with the largest scores.
 
-    `share` of the mini-batch's, one at least, never NaN's.
-    """
+    `share` of the mini-batch's tokens are marked, at least one, and none whose score is NaN."""
     number = max(int(share * int(moved.batch.mask_BT.sum())), 1)
     known_N = score_BT.nan_to_num(nan=-math.inf).flatten()
     best_n = known_N.topk(min(number, len(known_N))).indices
@@ -127,10 +126,9 @@ class KlCov(Common):
 
 
 def kl_cov(moved: LossInputs, settings: KlCov) -> "tuple[Tensor, Metrics]":
-    """r A, less kl_cov_coef |l| at the selected tokens:
+    """r A, less kl_cov_coef |l| at the selected tokens: KL-Cov, 2505.22617 eq. 13-14.
 
-    KL-Cov, 2505.22617 eq. 13-14, its code's estimate of KL.
-    """
+    |l| is the estimate of KL in the paper's code."""
     assert moved.batch.selected_BT is not None
     penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(
         ~moved.batch.selected_BT, 0.0

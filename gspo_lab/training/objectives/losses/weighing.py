@@ -56,10 +56,9 @@ class Sapo(Common):
 
 
 def sapo(moved: LossInputs, settings: Sapo) -> "tuple[Tensor, Metrics]":
-    """(4 / tau) sigmoid(tau (r - 1)) A:
+    """(4 / tau) sigmoid(tau (r - 1)) A, which is SAPO's: 2511.20347 eq. 5-6.
 
-    SAPO, 2511.20347 eq. 5-6. It leaves sech^2(tau (r - 1) / 2) of the gradient.
-    """
+    It leaves sech^2(tau (r - 1) / 2) of the gradient."""
     adv_BT = moved.batch.adv_BT
     ratio_BT = moved.ratio_BT
     tau_BT = everywhere(moved, settings.sapo_tau_positive).where(

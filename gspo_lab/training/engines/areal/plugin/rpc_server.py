@@ -1,8 +1,8 @@
-"""AReaL's RPC server, in which its scheduler has the actor, and beside it the rollouts' engine:
-`python -m` this module, with the words of `areal.infra.rpc.rpc_server`. Every update of the actor
-is recorded; the process and all that it has started end with AReaL's main process, however that
-ends.
-"""
+"""AReaL's RPC server, in which its scheduler has the actor, and beside it the rollouts' engine.
+
+It is started by `python -m` this module, with the words of `areal.infra.rpc.rpc_server`. Every
+update of the actor is recorded. The process and all that it has started end with AReaL's main
+process, however that ends."""
 
 import os
 import threading
