@@ -148,7 +148,7 @@ def test_a_cut_answer_is_wrong_with_a_whole_box_in_it() -> None:
 def test_the_grade_shows_what_was_graded() -> None:
     grade = Aime24().grade(GOLD, r"\boxed{ \text{about  24} }")
     assert grade.extracted == r"\text{about 24}"
-    assert Aime24.grader == "aime-integer/6"
+    assert Aime24.grader == "aime-integer/7"
 
 
 def test_grading_is_quick_whatever_the_length() -> None:

@@ -59,6 +59,30 @@ x = 5 \implies x^2 = 25 | -
 \text{The answer is } 25 | 25
 The answer is not 25 | -
 25°C | 25
+25^{\text{th}} | 25
+25ᵗʰ | 25
+25^{-1} | -
+\begin{aligned} x &= 25 \end{aligned} | 25
+\hspace{1cm}25 \\ | 25
+\phantom{0}25 | 25
+"25" | 25
+*25* | 25
+\#25 | 25
+S \equiv 1025 \equiv 25 \pmod{1000} | 25
+1'080 | 1080
+1'08 | -
+1,\!080 | 1080
+1\!,080 | 1080
+\textdollar 18 | 18
+CHF 18 | 18
+18 \frac{\text{km}}{\text{h}} | 18
+18 \text{ km}\cdot\text{h}^{-1} | 18
+答案：18元 | 18
+18 个 | 18
+18万 | -
+18或19 | -
+9 × 2 = 36 ÷ 2 = 18 | 18
+8 × 2 = 18 | -
 \fcolorbox{yellow}{25} | 25
 \therefore 25 \checkmark | 25
 x \therefore 25 | -

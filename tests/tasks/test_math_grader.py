@@ -75,6 +75,22 @@ C ; \boxed{c} ; yes ; lenient: a choice in small letters
 4\sqrt{2} ; \boxed{4\sqrt(2)} ; yes ; a root with brackets
 70 ; \boxed{70 \text{ thousand}} ; no ; a word that multiplies
 7000 ; \boxed{7 \text{ thousand}} ; yes ; a word that multiplies
+3\frac{1}{2} ; \boxed{3 1/2} ; yes ; a mixed number with a slash
+31/2 ; \boxed{3 1/2} ; no ; a blank between digits
+12 ; \boxed{1 2} ; no ; a blank between digits
+\text{(A)} ; \boxed{A)} ; yes ; a choice with half of its brackets
+\text{Evelyn} ; \boxed{\textbf{Evelyn}.} ; yes ; bold, with a full stop
+\text{ellipse} ; \boxed{\text{an ellipse}} ; yes ; an article
+\text{ellipse} ; \boxed{\text{not an ellipse}} ; no ; another statement
+(1,2,3) ; \boxed{\langle 1,2,3 \rangle.} ; yes ; angle brackets
+3 \times 10^8 ; \boxed{3e8} ; yes ; a program's way to write it
+\ln 2 ; \boxed{\log_e 2} ; yes ; a natural logarithm
+\frac{1}{6} ; \boxed{0.1\overline{6}} ; yes ; a repeating decimal
+\frac{1}{6} ; \boxed{0.1666\ldots} ; yes ; a repeating decimal
+0.\overline{3} ; \boxed{\frac13} ; yes ; a repeating decimal as gold
+0.\overline{3} ; \boxed{0.3} ; no ; one place of a repeating decimal
+\pi ; \boxed{3.14\ldots} ; no ; nothing repeats
+\frac{1}{2} ; \boxed{\text{The answer is } \frac{1}{2}} ; yes ; words before it
 """
 """Gold ; answer ; whether it is right ; why."""
 ROWS = [tuple(row.split(" ; ")) for row in TABLE.strip().splitlines()]
@@ -82,6 +98,14 @@ ROWS += [
     ("-3", "\\boxed{\u22123}", "yes", "a minus sign of Unicode"),
     ("3", "\\boxed{\u4e09}", "no", "another script"),
     ("\\frac{7}{3}", "\\boxed{\u200b\\frac{7}{3}}", "yes", "an invisible character"),
+    ("2\\sqrt{3}", "\\boxed{2\u221a3}", "yes", "a root of Unicode"),
+    ("\\sqrt{x+1}", "\\boxed{\u221a(x+1)}", "yes", "a root of Unicode with brackets"),
+    ("[0,\\infty)", "\\boxed{[0, \u221e)}", "yes", "an infinity of Unicode"),
+    ("x^{-2}", "\\boxed{x\u207b\u00b2}", "yes", "a raised exponent"),
+    ("x", "\\boxed{x\u00b2}", "no", "a raised exponent"),
+    ("a_1", "\\boxed{a\u2081}", "yes", "a lowered index"),
+    ("\\frac{7}{2}", "\\boxed{3\u00bd}", "yes", "a fraction of Unicode"),
+    ("6x", "\\boxed{2\u00b73x}", "yes", "a dot that multiplies"),
     (r"25", r"\boxed{" + "(" * 900 + ")" * 900 + "}", "no", "too long to be looked at"),
 ]
 

@@ -21,7 +21,7 @@ class _Aime(Published):
     `data`: a file or folder of the user's instead of the Hub.
     """
 
-    grader = "aime-integer/6"
+    grader = "aime-integer/7"
     prompt_version = PROMPT_VERSION
     # Samples are the GSPO paper's (avg@32); temperature, top-p and length Qwen3's for AIME when
     # thinking.

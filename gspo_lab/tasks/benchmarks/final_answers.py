@@ -145,19 +145,25 @@ _FONT_ALONE = re.compile(_FONT)
 _COLOUR = re.compile(
     r"\\(?:text|f)?color(?:box)?\s*\{[a-zA-Z]+\}|\\(?:display|text)style(?![A-Za-z])"
     r"|\\(?:therefore|checkmark|blacksquare|qed)(?![A-Za-z])"
+    r"|\\(?:[hv]space\*?|[hv]?phantom|begin|end)\{[^{}]*\}|&(?==)"
 )
 _SPACING = re.compile(r"\\(?:(?:left|right|q?quad|large|Large|huge)(?![A-Za-z])|[!,;:> ])|~")
 _LATEX_CHARACTERS = frozenset("\\^~")
 """A text without any of these holds no LaTeX command, no power and no hard space."""
-_POWER = re.compile(r"\^\{\s*([23])\s*\}")
+_POWER = re.compile(r"\^\{\s*([23]|-[1-4])\s*\}")
 _CURRENCY = re.compile(
-    r"\\?\$|[€£¥₹¢₩₽]|\\(?:euro|pounds?|yen|texteuro|textsterling)(?![A-Za-z])"
-    r"|(?:(?:US|C|A)\s*(?=\$)|\b(?:USD|EUR|GBP|INR|Rs)\b\.?)(?=\s*[$0-9])"
+    r"\\?\$|\\?\#|[€£¥₹¢₩₽]|\\(?:euro|pounds?|yen|text(?:euro|sterling|dollar))(?![A-Za-z])"
+    r"|(?:(?:US|C|A)\s*(?=\$)|\b(?:USD|EUR|GBP|INR|CHF|CNY|JPY|AUD|CAD|Rs)\b\.?)(?=\s*[$0-9])"
 )
-_DEGREES = re.compile(r"\^?\{?\s*(?:\\circ|\\degree|°)(?![ABD-EG-Za-z])\s*\}?")
-_MODULO = re.compile(r"(?:\\pmod\s*\{?|\(\s*\\?mod)\s*[0-9]+\s*[})]?$")
+_RAISED = re.compile(
+    r"(?:\^?\{?\s*(?:\\circ|\\degree|°)(?![ABD-EG-Za-z])|\^\{?\s*(?:st|nd|rd|th)(?![a-z]))\s*\}?"
+)
+"""Degrees, and the ending of `25^{th}`."""
+_MODULO = re.compile(r"(?:.*(?:\\equiv|≡))?(.*?)(?:\\pmod\s*\{?|\(\s*\\?mod)\s*[0-9]+\s*[})]?$")
 _REMAINDER = re.compile(r"(.*?)([0-9]+)\s*\\?b?mod\s*\{?\s*([0-9]+)\s*\}?")
-_THOUSANDS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)(?![0-9]|,[0-9])")
+_THOUSANDS = re.compile(
+    r"(?<![0-9.,])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:[ '’][0-9]{3})+)(?![0-9]|,[0-9])"
+)
 _ORDINARY = re.compile(
     r" *(?:[A-Za-z] *= *)?(?:\\?\$ *)?"
     r"((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)"
@@ -165,18 +171,24 @@ _ORDINARY = re.compile(
 )
 """What most boxes hold: a number, a name or currency before it, words behind it."""
 _NUMBER = re.compile(r"(?P<number>[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?P<unit>(?![0-9.,]).*)")
-_UNIT = re.compile(r"(?:(?>[A-Za-zµΩ'’-]+)(?:\s*\^[23])?|[\s./·%]|\\%|\\cdot|\([A-Za-z .'-]*\))*")
+_UNIT = re.compile(
+    r"(?:(?>[A-Za-zµΩ'’-]+)(?:\s*\^(?:[23]|-[1-4]))?|[\s./·%]|\\%|\\cdot|\([A-Za-z .'-]*\)"
+    r"|\\[dt]?frac\{[A-Za-z ]+\}\{[A-Za-z ]+\}|(?![十百千万亿半多余几或非之])[\u4e00-\u9fff])*"
+)
+"""Words of a unit, among them Chinese ones that do not multiply."""
 _WORD = re.compile(r"[A-Za-z]+")
 _CHAIN = re.compile(
     r"=|\\(?:equiv|[Rr]ightarrow|Longrightarrow|longrightarrow|implies|to)(?![A-Za-z])|⇒|→|≡"
 )
-_LABEL = re.compile(r"[A-Za-z ]+(?::| is )")
-_TERM = re.compile(r"[A-Za-z0-9.+\-*/^_(){}|\\ ]+")
+_LABEL = re.compile(r"[A-Za-z\u4e00-\u9fff ]+(?::| is )")
+_TERM = re.compile(r"[A-Za-z0-9.+\-*/×÷·^_(){}|\\ ]+")
 """What may stand beside the number in a chain of equalities: a name, or how it came about."""
-_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), ("{", "}"), ("(", ")"), ("**", "**"), ("`", "`"))
+_COMMA = re.compile(r"\{,\}|\\!,|,\\!")
+_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), ("{", "}"), ("(", ")"))
 _OPENING_CHARACTERS = frozenset(opening[0] for opening, _ in _DELIMITERS)
 _RAISED_UNIT = re.compile(r"(?<=[A-Za-z])[²³](?![0-9])")
-_OTHER_FORMS = ("<super>", "<sub>", "<fraction>")
+_RAISED_DIGIT = re.compile("[²³¹⁰-₎¼-¾⅐-⅟]")
+"""Of which NFKC would make others: 252 of 25²."""
 _SCALES = {
     "dozen": 12,
     "hundred": 100,
@@ -196,6 +208,7 @@ _SHORT_UNITS = (
 )
 _ATTACHED = frozenset(_SHORT_UNITS.split())
 """Units that may follow the digits at once."""
+_PYTHON = str.maketrans({"^": "**", "{": "(", "}": ")", "÷": "/"})
 OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -209,7 +222,7 @@ def read_number(content: str) -> Number | None:
 
     All of these are 25: `025`, `25.`, `25.0`, `+25`, `25^\circ`, `25\text{ cm}^2`, `(25)`, `€25`,
     `m+n = 25`, `\mathbf 25`, `２５`, `25 \pmod{1000}`, `12+13 = 25`, `25 = 5^2`, `25 \bmod 1000`.
-    `25 = 24+2` states no number. `25 thousand` is 25,000.
+    `1025 \equiv 25 \pmod{1000}`. `25 = 24+2` states no number. `25 thousand` is 25,000.
     """
     if len(content) > MAX_CHARACTERS:
         return None
@@ -219,23 +232,21 @@ def read_number(content: str) -> Number | None:
     if ordinary is not None:
         digits, words, wrapped_words = ordinary.groups("")
         return _with_unit(digits.replace(",", ""), f"{words} {wrapped_words}")
-    text = plain_characters(content)
-    if text is None:
+    content = _RAISED_UNIT.sub("", content)
+    if _RAISED_DIGIT.search(content):
         return None
-    text = text.replace("{,}", ",")
+    text = _COMMA.sub(",", plain_characters(content))
     if not _LATEX_CHARACTERS.isdisjoint(text):
         text = _without_fonts(text)
     text = _CURRENCY.sub("", text)
     if "\\" in text:
         text = _FONT_ALONE.sub("", text)
     text = _without_delimiters(text)
-    if "," in text or " " in text:
-        text = _THOUSANDS.sub(lambda number: re.sub("[, ]", "", number.group()), text)
-    modulo = "mod" in text
-    if modulo:
-        text = _MODULO.sub("", text)
-    text = _DEGREES.sub(" ", text)
-    return _number_of_chain(_without_modulus(text) if modulo else text)
+    text = _THOUSANDS.sub(lambda number: re.sub("[, '’]", "", number.group()), text)
+    text = _RAISED.sub(" ", text)
+    if "mod" in text:
+        text = _without_modulus(_MODULO.sub(r"\1", text))
+    return _number_of_chain(text)
 
 
 def _without_fonts(text: str) -> str:
@@ -258,16 +269,11 @@ def _without_modulus(text: str) -> str:
     return beginning + number if int(number) < int(modulus) else text
 
 
-def plain_characters(content: str) -> str | None:
-    """Full-width and bold digits and the minus sign as plain ones, invisible characters left out.
-
-    None with raised, lowered or split digits, of which NFKC would make others: 252 of 25².
-    """
+def plain_characters(content: str) -> str:
+    """Full-width and bold digits and the minus sign as plain ones; invisible characters go."""
     if content.isascii():
         return content
-    content = _RAISED_UNIT.sub("", content.replace("º", "°").replace("−", "-"))
-    if any(unicodedata.decomposition(character).startswith(_OTHER_FORMS) for character in content):
-        return None
+    content = content.replace("º", "°").replace("−", "-")
     visible = (character for character in content if unicodedata.category(character) != "Cf")
     return unicodedata.normalize("NFKC", "".join(visible))
 
@@ -279,9 +285,9 @@ def _unwrap(group: re.Match[str]) -> str:
 
 
 def _without_delimiters(text: str) -> str:
-    """The text without dots, commas and pairs of delimiters around all of it."""
+    """The text without dots, commas, quotes, stars and pairs of delimiters around all of it."""
     while True:
-        text = text.strip().rstrip(".,;").strip()
+        text = text.strip("\"'“”*`_ \n").rstrip(".,;?\\ ")
         if text[:1] not in _OPENING_CHARACTERS:
             return text
         for opening, closing in _DELIMITERS:
@@ -351,14 +357,7 @@ def _value(term: str) -> Fraction | None:
 
     None for a term with more in it, or a large power.
     """
-    for latex, python in (
-        ("\\cdot", "*"),
-        ("\\times", "*"),
-        ("^", "**"),
-        ("{", "("),
-        ("}", ")"),
-    ):
-        term = term.replace(latex, python)
+    term = re.sub(r"\\cdot|\\times|×|·", "*", term).translate(_PYTHON)
     if re.search("[A-Za-z]", term):
         return None
     without_zeros = re.sub(r"(?<![0-9.])0+(?=[0-9])", "", term.strip())

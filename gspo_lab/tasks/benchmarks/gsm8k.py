@@ -35,7 +35,7 @@ class Gsm8k(published.Published):
     """
 
     name = "gsm8k"
-    grader = "gsm8k-number/4"
+    grader = "gsm8k-number/5"
     prompt_version = published.PROMPT_VERSION
     # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
     defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)
@@ -78,7 +78,7 @@ class Gsm8k(published.Published):
         except NoAnswer as error:
             if not mark or isinstance(error, Unclosed):
                 raise
-        line = last.strip().partition("\n")[0]
+        line = re.split("[\n<]", last.strip())[0]  # no answer holds "<": a mark of the end does
         if not line:
             raise NoAnswer(f"nothing behind {MARK}")
         return line
