@@ -83,9 +83,13 @@ def print_either(as_json: bool, data: Any, lines: Iterable[str]) -> None:
         print_lines(lines)
 
 
+MOST_ROWS = 40
+"""Of a table in a terminal."""
+
+
 def print_table(rows: Sequence[JsonMapping], *, empty: str, title: str | None = None) -> None:
-    """A table of the rows, a column for every key that any of them has; numbers to the right, None
-    as a dash.
+    """A table of the first rows, a column for every key that any of them has; numbers to the right,
+    None as a dash. Only for commands with `--json`, which shows all rows.
     """
     if not rows:
         print_lines([empty])
@@ -100,7 +104,7 @@ def print_table(rows: Sequence[JsonMapping], *, empty: str, title: str | None = 
     for key in keys:
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
         table.add_column(escape(key), justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
+    for row in rows[:MOST_ROWS]:
         cells = {key: escape(cell(row.get(key))) for key in keys}
         if cells.get("state") in LOOKS:
             cells["state"] = f"[{LOOKS[cells['state']][1]}]{cells['state']}[/]"
@@ -109,6 +113,8 @@ def print_table(rows: Sequence[JsonMapping], *, empty: str, title: str | None = 
     if title is not None:
         out.print(title, style="italic", markup=False, highlight=False, soft_wrap=True)
     out.print(table)
+    if len(rows) > MOST_ROWS:
+        print_lines([f"... and {len(rows) - MOST_ROWS} more: --json shows all"])
 
 
 def cell(value: Any) -> str:

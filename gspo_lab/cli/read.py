@@ -156,7 +156,7 @@ def show(
         print_lines(_run_details(rows[0], idle))
     else:
         print_lines(header[:-1])
-        print_table([_line(row) for row in rows], empty=f"{study} has no runs")
+        print_table(list(map(_line, rows)), empty=f"{study} has no runs")
         print_lines(header[-1:])
 
 

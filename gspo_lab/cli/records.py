@@ -105,9 +105,6 @@ def delete(
     print_lines([f"{name}: moved to {place}"])
 
 
-SHOWN = 40
-
-
 @records.command(
     "regrade",
     epilog=_examples(
@@ -161,9 +158,7 @@ def regrade(
         print_json({"summary": summary, "changed": turned, "applied": written})
         return
     print_table(summary, empty="")
-    print_table(turned[:SHOWN], empty="\nno verdict changed", title="\nchanged verdicts")
-    if len(turned) > SHOWN:
-        typer.echo(f"... and {len(turned) - SHOWN} more: --json shows all")
+    print_table(turned, empty="\nno verdict changed", title="\nchanged verdicts")
     differ = sum(answer.differs for answer in chain.from_iterable(regraded.values()))
     if apply:
         typer.echo(f"{written} grades put into force")

@@ -221,6 +221,15 @@ def test_show_tells_where_the_runs_of_a_study_stand(lab: Path) -> None:
     assert gspo_lab("show", "older").out.count("older/") == 2
 
 
+def test_a_long_table_says_how_to_see_all_of_it(here: Path) -> None:
+    """21 seeds of two arms: 42 runs."""
+    leave_runs(write_study(here, "seen", seeds=21), here / "runs", at=1000.0)
+    lines = gspo_lab("show", "seen").out.splitlines()
+    assert sum(line.startswith("seen/") for line in lines) == 40
+    assert "... and 2 more: --json shows all" in lines
+    assert len(gspo_lab("show", "seen", "--json").json) == 42
+
+
 def test_show_of_a_run_is_the_whole_of_it(lab: Path) -> None:
     (row,) = gspo_lab("show", "seen/gspo/s0", "--json").json
     assert (row["run_id"], row["state"], row["steps_done"], row["steps_planned"]) == (

@@ -66,6 +66,18 @@ def imported(folder: Path, gspo: dict[str, str | None] = TRL) -> Path:
     return folder / "runs" / "lab.db"
 
 
+def test_a_linked_import_reads_beside_the_real_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    imported(tmp_path)
+    link = tmp_path / "elsewhere" / "linked.toml"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "toy.toml")
+    said = gspo_lab("import", link, "--runs", tmp_path / "again")
+    assert said.code == 0, said.err
+
+
 def certified(database: Path) -> Certificate:
     with source(database) as studied:
         return study_certificate(studied)

@@ -122,6 +122,16 @@ def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path) -> None:
     assert load(tmp_path, overrides=['verdict.order=["gspo"]']).verdict.order == ["gspo"]
 
 
+def test_an_arm_s_own_key_wins_over_an_override_of_what_all_share(tmp_path: Path) -> None:
+    """`--set` changes an entry of the file; later entries still win."""
+    arms = ARMS + "clip_high = 0.5\n"
+    study = load(tmp_path, SHARED + arms, overrides=["objective.clip_high=0.25"])
+    assert study.arms["grpo"].settings.objective.clip_high == 0.25, "over its preset"
+    assert study.arms["gspo"].settings.objective.clip_high == 0.5, "its own"
+    study = load(tmp_path, SHARED + arms, overrides=["arm.gspo.clip_high=0.75"])
+    assert study.arms["gspo"].settings.objective.clip_high == 0.75
+
+
 def test_numbers_lists_and_bare_words(tmp_path: Path) -> None:
     study = load(
         tmp_path,

@@ -218,7 +218,7 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.cut_is_wrong
     assert task.prompt_version.endswith("/1")
     assert task.grader.endswith(
-        {"aime24": "/6", "aime25": "/6", "gsm8k": "/4", "math500": "/3", "codeforces": "/2"}.get(
+        {"aime24": "/7", "aime25": "/7", "gsm8k": "/5", "math500": "/4", "codeforces": "/2"}.get(
             name, "/1"
         )
     )

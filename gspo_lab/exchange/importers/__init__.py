@@ -75,7 +75,7 @@ def import_file(path: Path, runs: Path, name: str | None = None) -> Imported:
         ]
     if not specs:
         raise LabError(f"{path}: it names no logs; give it a [[runs]] table with source and path")
-    return import_runs(runs, study_statement, specs, path.parent)
+    return import_runs(runs, study_statement, specs, path.resolve().parent)
 
 
 def import_runs(
