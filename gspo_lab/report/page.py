@@ -355,7 +355,7 @@ def document(
     the page looks for a newer self."""
     style = variables(arms) + _asset("page.css")
     script = "".join(map(_asset, SCRIPTS))
-    library, library_hash, maps = plotly()
+    library, library_hash, map_styles = plotly()
     # The empty style sheet is Plotly's, which fills it rule by rule.
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
@@ -376,7 +376,7 @@ def document(
         style=Markup(style),
         script=Markup(script),
         library=Markup(library),
-        maps=maps,
+        map_styles=map_styles,
         links=_contents(articles, front),
         axes=_axes(articles),
         legend=_legend(arms),
@@ -465,9 +465,9 @@ def plotly() -> tuple[str, str, str]:
     if spec is None or spec.origin is None:
         raise LabError("the report needs the package plotly: pip install 'plotly>=7.1'")
     library = Path(spec.origin).with_name("package_data").joinpath("plotly.min.js").read_bytes()
-    maps = re.search(rb'getElementById\("([0-9a-f]{64})"\)', library)
+    styles = re.search(rb'getElementById\("([0-9a-f]{64})"\)', library)
     packed = base64.b64encode(gzip.compress(library, 6, mtime=0)).decode()
-    return packed, _hash(library), maps[1].decode() if maps else ""
+    return packed, _hash(library), styles[1].decode() if styles else ""
 
 
 def _asset(name: str) -> str:

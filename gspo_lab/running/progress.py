@@ -210,7 +210,7 @@ def seconds_left(
     total = rates.correction * sum(later)
     complete = True
     for stage in stages:
-        ends: list[float] = []
+        jobs = []
         for state in (State.RUNNING, State.LOST, State.QUEUED):
             for cell in cells:
                 if cell.stage != stage or cell.progress.state is not state:
@@ -221,10 +221,17 @@ def seconds_left(
                     seconds += amount * (rate or 0.0)
                     if rate is None and amount and kind.startswith("step"):
                         complete = False
-                free = heapq.heappop(ends) if len(ends) >= slots else 0.0
-                heapq.heappush(ends, free + seconds)
-        total += max(ends, default=0.0)
+                jobs.append(seconds)
+        total += makespan(jobs, slots)
     return total, complete
+
+
+def makespan(seconds: Sequence[float], workers: int) -> float:
+    """When the last job ends if each worker takes the next one when it is free."""
+    ends = [0.0 for _ in range(workers)]
+    for job in seconds:
+        heapq.heapreplace(ends, ends[0] + job)
+    return max(ends)
 
 
 class ProgressView:

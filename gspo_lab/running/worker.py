@@ -243,10 +243,10 @@ def train(folder: RunFolder, stop: StopSignal) -> int:
                 ensure_mixture(run.settings, Path(run.base))
             complete = make_engine(run).train(run, sink, folder.path, lambda: stop() or arrived())
         except Exception as error:
-            mendable = refused(error) if isinstance(error, OSError) else error
+            reported = refused(error) if isinstance(error, OSError) else error
             message = f"{type(error).__name__}: {error}".partition("\n")[0]
-            if isinstance(mendable, LabError):
-                message = " | ".join((str(mendable), *mendable.details))
+            if isinstance(reported, LabError):
+                message = " | ".join((str(reported), *reported.details))
             with suppress(OSError):  # the disk may be full
                 sink.write_progress(State.FAILED, message)
             raise

@@ -8,7 +8,7 @@ identity, plan, sealed answers                   whether each run's record is co
                                                  (`record_checks`)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from gspo_lab.analysis.matching.run_pair import (
     differs,
     format_value,
     join_names,
+    other_values,
 )
 from gspo_lab.analysis.matching.trace import (
     COUNTS,
@@ -101,10 +102,8 @@ def all_checks(
         remaining_facts(pair),
         grader(pair),
         prompts(pair),
-        first_digest(pair, "first rollout", "rollout_digest", "token ids of step 0"),
-        first_digest(
-            pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0"
-        ),
+        first_digest(pair, "first rollout", "rollout_digest"),
+        first_digest(pair, "first log-probs", "logprob_digest"),
         first_columns(pair, "first rewards", REWARDS),
         first_columns(pair, "first counts", COUNTS),
         first_minibatches(pair),
@@ -154,28 +153,27 @@ def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: JsonMapping) -> C
     """
     faults: list[Fault] = []
     for trace in pair.traces:
-        resolved = arms[trace.arm].flat_settings
-        declared_keys = arms[trace.arm].declared
-        for key in differing(trace.settings, resolved):
-            values = (
-                f"{format_value(trace.settings.get(key))}, declared"
-                f" {format_value(resolved.get(key))}"
-            )
-            faults.append((f"{trace.arm}: {key}", f"{trace.id} ran with {key} = {values}"))
-        if sorted(trace.declared) != sorted(declared_keys):
-            keys = f"declares {join_names(trace.declared)}, study.json {join_names(declared_keys)}"
-            faults.append((f"{trace.arm}: declared keys", f"{trace.id} {keys}"))
-        measured = {
-            key.removeprefix(BANDS): v for key, v in trace.facts.items() if key.startswith(BANDS)
-        }
-        odd = []
-        for recorded in (trace.bands, measured):
-            if recorded and bands:
-                odd += differing(recorded, bands)
-        for key in dict.fromkeys(odd):
-            sentence = f"{trace.id} counts would_clip_* at another range of {key}"
-            faults.append((f"{trace.arm}: reference_bands.{key}", sentence))
+        arm = arms[trace.arm]
+        for part, text in _declaration_faults(trace, arm, bands):
+            faults.append((f"{trace.arm}: {part}", f"{trace.id} {text}"))
     return differs("declaration", faults, equal="both runs were made as study.json declares them")
+
+
+def _declaration_faults(trace: Trace, arm: Arm, bands: JsonMapping) -> Iterator[Fault]:
+    """What of a run is not as its arm declares, each as the end of a sentence."""
+    for key, values in other_values(trace.settings, arm.flat_settings, "declared"):
+        yield key, f"ran with {values}"
+    if sorted(trace.declared) != sorted(arm.declared):
+        keys = f"{join_names(trace.declared)}, study.json {join_names(arm.declared)}"
+        yield "declared keys", f"declares {keys}"
+    measured = {
+        key.removeprefix(BANDS): v for key, v in trace.facts.items() if key.startswith(BANDS)
+    }
+    odd: list[str] = []
+    for recorded in (trace.bands, measured):
+        odd += differing(recorded, bands) if recorded and bands else []
+    for key in dict.fromkeys(odd):
+        yield f"reference_bands.{key}", f"counts would_clip_* at another range of {key}"
 
 
 def facts(
@@ -187,25 +185,12 @@ def facts(
 
     def chosen(trace: Trace) -> JsonObject:
         return {
-            key: value
+            key.removeprefix("packages.").removeprefix("flags."): value
             for key, value in trace.facts.items()
             if under(key, keys) and (null_is_a_value or value is not None)
         }
 
-    facts_a = chosen(pair.run_a)
-    facts_b = chosen(pair.run_b)
-    if not facts_a or not facts_b:
-        return pair.missing_records(name, bool(facts_a), bool(facts_b))
-    odd = differing(facts_a, facts_b)
-    short = {key: key.removeprefix("packages.").removeprefix("flags.") for key in odd}
-    faults = [
-        (short[key], f"{short[key]}: {pair.describe_values(facts_a.get(key), facts_b.get(key))}")
-        for key in odd
-    ]
-    equal = ", ".join(
-        _fact(key, value, len(facts_a) == 1) for key, value in sorted(facts_a.items())
-    )
-    return differs(name, faults, pair.declared_under(*excused), equal=equal)
+    return pair.compare(name, chosen, pair.declared_under(*excused))
 
 
 def weights(pair: RunPair) -> Check:
@@ -213,8 +198,8 @@ def weights(pair: RunPair) -> Check:
 
     Only a worker that began its run at step 0 knows them.
     """
-    if not (pair.run_a.at_step_0 and pair.run_b.at_step_0):
-        return pair.missing_records("weights", pair.run_a.at_step_0, pair.run_b.at_step_0)
+    if gap := pair.gap("weights", *(trace.at_step_0 for trace in pair.traces)):
+        return gap
     # Compare critics only where both runs have one: whether a run has one is a setting, which has
     # its check.
     critics = ["critic"] if all("critic" in trace.facts for trace in pair.traces) else []
@@ -240,30 +225,23 @@ def remaining_facts(pair: RunPair) -> Check:
 
 def restarts(pair: RunPair) -> Check:
     """Whether every worker that resumed a run had the same facts as the worker that began it."""
-    faults: list[Fault] = []
-    times = 0
     recorded = [
         [(start.step, start.facts) for start in t.starts if start.facts is not None]
         for t in pair.traces
     ]
-    if not all(recorded):
-        return pair.missing_records("restarts", *map(bool, recorded))
+    if gap := pair.gap("restarts", *recorded):
+        return gap
+    faults: list[Fault] = []
     for trace, ((first_step, first_facts), *later) in zip(pair.traces, recorded, strict=True):
         for step, resumed in later:
-            odd = [key for key in differing(first_facts, resumed) if not under(key, [ORIGIN])]
+            other = [ORIGIN]
             if step != first_step:  # these digests are of the weights at the checkpoint
-                odd = [key for key in odd if key not in ("weights", "critic", "start")]
-            for key in odd:
-                values = (
-                    f"{format_value(resumed.get(key))}, before {format_value(first_facts.get(key))}"
-                )
-                faults.append(
-                    (
-                        f"{trace.arm}: {key}",
-                        f"{trace.id} went on at step {step} with {key} = {values}",
-                    )
-                )
-        times += len(trace.starts) - 1
+                other += ["weights", "critic", "start"]
+            for key, values in other_values(resumed, first_facts, "before"):
+                if not under(key, other):
+                    text = f"{trace.id} went on at step {step} with {values}"
+                    faults.append((f"{trace.arm}: {key}", text))
+    times = sum(len(trace.starts) - 1 for trace in pair.traces)
     equal = f"workers beside the first: {times}, all alike" if times else "one worker each"
     return differs("restarts", faults, equal=equal)
 
@@ -274,15 +252,7 @@ def grader(pair: RunPair) -> Check:
     def graders(trace: Trace) -> set[Any]:
         return trace.graders(ROLLOUT) | {trace.facts.get("grader")} - {None}
 
-    return pair.same_graders("grader", graders(pair.run_a), graders(pair.run_b))
-
-
-def _fact(key: str, value: Any, alone: bool) -> str:
-    value = "none" if value is None else format_value(value)
-    if alone:
-        return str(value)
-    name = key.rpartition(".")[2] if key.startswith(("packages.", "flags.")) else key
-    return f"{name} {value}"
+    return pair.same_graders("grader", graders)
 
 
 def prompts(pair: RunPair) -> Check:
@@ -290,8 +260,10 @@ def prompts(pair: RunPair) -> Check:
     prompts_a = pair.run_a.prompts
     prompts_b = pair.run_b.prompts
     count, parted = prompts_a.compare(prompts_b)
+    if gap := pair.gap("prompts", prompts_a.steps, prompts_b.steps):
+        return gap
     if not count:
-        return pair.missing_records("prompts", bool(prompts_a.steps), bool(prompts_b.steps))
+        return Check("prompts", Match.UNKNOWN, "no step in common")
     if parted is not None:
         detail = f"the streams of prompts part at step {parted}"
         return differs(
@@ -316,56 +288,50 @@ def _varying(pair: RunPair) -> bool:
     return any(trace.settings.get(key) for trace in pair.traces for key in keys)
 
 
-def first_digest(pair: RunPair, name: str, digest: str, title: str) -> Check:
+def first_digest(pair: RunPair, name: str, digest: str) -> Check:
     """Compare a digest of what each run sampled at step 0, bit for bit."""
-    digest_a = pair.run_a.first_step.get(digest)
-    digest_b = pair.run_b.first_step.get(digest)
-    if digest_a is None or digest_b is None:
-        return pair.missing_records(name, digest_a is not None, digest_b is not None)
-    faults = []
-    if digest_a != digest_b:
-        faults = [("step 0", f"{title}: {pair.describe_values(digest_a, digest_b)}")]
+
+    def recorded(trace: Trace) -> JsonObject:
+        value = trace.first_step.get(digest)
+        return {} if value is None else {"step 0": value}
+
     reasons = _sampling_differences(pair)
-    rollouts = [trace.first_step.get("rollout_digest") for trace in pair.traces]
-    if digest == "logprob_digest" and rollouts[0] == rollouts[1]:
+    if digest == "logprob_digest" and _same_first_rollout(pair):
         # The same tokens in batches of another shape, as an engine of several processes makes
         # them, have log-probs that differ in their last bits.
         reasons += pair.declared_under("engine")
-    return differs(name, faults, reasons, equal=f"{title}: {format_value(digest_a)}")
+    return pair.compare(name, recorded, reasons)
+
+
+def _same_first_rollout(pair: RunPair) -> bool:
+    rollouts = [trace.first_step.get("rollout_digest") for trace in pair.traces]
+    return rollouts[0] == rollouts[1]
 
 
 def first_columns(pair: RunPair, name: str, columns: Sequence[str]) -> Check:
     """Compare numbers of step 0: equal responses have equal grades, lengths and costs."""
-    numbers_a = pair.run_a.first_step
-    numbers_b = pair.run_b.first_step
-    names = [key for key in columns if key in numbers_a and key in numbers_b]
-    if not names or "rollout_digest" not in numbers_a or "rollout_digest" not in numbers_b:
-        recorded = [
-            any(key in numbers for key in columns) and "rollout_digest" in numbers
-            for numbers in (numbers_a, numbers_b)
-        ]
-        return pair.missing_records(name, *recorded, otherwise="no number in common")
-    odd = [key for key in names if numbers_a[key] != numbers_b[key]]
-    faults = [
-        (key, f"{key} at step 0: {pair.describe_values(numbers_a[key], numbers_b[key])}")
-        for key in odd
+    recorded = [
+        {key for key in columns if key in trace.first_step and "rollout_digest" in trace.first_step}
+        for trace in pair.traces
     ]
-    reasons = (
-        _sampling_differences(pair)
-        if numbers_a["rollout_digest"] != numbers_b["rollout_digest"]
-        else []
-    )
-    if odd == ["flops_total"]:
+    if gap := pair.gap(name, *recorded):
+        return gap
+    common = set.intersection(*recorded)
+    if not common:
+        return Check(name, Match.UNKNOWN, "no number in common")
+    values_a = pair.run_a.first_step
+    odd = {key for key in common if values_a[key] != pair.run_b.first_step[key]}
+    reasons = [] if _same_first_rollout(pair) else _sampling_differences(pair)
+    if odd == {"flops_total"}:
         reasons += pair.declared_under(*COSTS)
     if columns is COUNTS and "tokens_sampled_total" not in odd:
         # Dropped groups were sampled too, but the lengths are of the groups that train.
         reasons += pair.declared_under("rollout.dynamic_sampling")
-    return differs(
-        name,
-        faults,
-        reasons,
-        equal=", ".join(f"{key} {format_value(numbers_a[key])}" for key in names),
-    )
+
+    def numbers(trace: Trace) -> JsonObject:
+        return {key: trace.first_step[key] for key in common}
+
+    return pair.compare(name, numbers, reasons, " at step 0")
 
 
 def compute(pair: RunPair) -> Check:
@@ -383,29 +349,22 @@ def compute(pair: RunPair) -> Check:
     recorded = [set(planned) <= spent.keys() for spent in (spent_a, spent_b)]
     if not (pair.run_a.finished and pair.run_b.finished) and not all(recorded):
         return Check(name, Match.UNKNOWN, "counted when both have finished")
-    if not all(recorded):
-        return pair.missing_records(name, *recorded)
-    odd = [key for key in planned if spent_a[key] != spent_b[key]]
-    if odd:
-        faults = [
-            (key, f"{key}: {pair.describe_values(spent_a[key], spent_b[key])}") for key in odd
-        ]
-        reasons = pair.declared_under("steps", "rollout", "update", "engine")
-        # With dynamic sampling the number of replacement groups depends on what the model learned.
-        if not reasons:
-            dropping = any(trace.settings.get("rollout.dynamic_sampling") for trace in pair.traces)
-            reasons = ["rollout.dynamic_sampling"] if dropping else []
-        return differs(name, faults, reasons)
+    if gap := pair.gap(name, *recorded):
+        return gap
+    reasons = pair.declared_under("steps", "rollout", "update", "engine")
+    # With dynamic sampling the number of replacement groups depends on what the model learned.
+    if any(trace.settings.get("rollout.dynamic_sampling") for trace in pair.traces):
+        reasons = reasons or ["rollout.dynamic_sampling"]
+    check = pair.compare(name, lambda trace: {key: trace.spent[key] for key in planned}, reasons)
     ratios = [
         f"{key} {spent_b[key] / spent_a[key]:.3f}"
         for key in grown
         if spent_a.get(key) and key in spent_b
     ]
-    detail = ", ".join(f"{key} {format_value(spent_a[key])}" for key in planned)
-    if ratios:
-        unequal = f"not compared, {pair.run_b.arm} / {pair.run_a.arm}"
-        detail += f"; {unequal}: {', '.join(ratios)}"
-    return Check(name, Match.EQUAL, detail)
+    if check.state != Match.EQUAL or not ratios:
+        return check
+    unequal = f"not compared, {pair.run_b.arm} / {pair.run_a.arm}: {', '.join(ratios)}"
+    return replace(check, detail=f"{check.detail}; {unequal}")
 
 
 def first_minibatches(pair: RunPair) -> Check:
@@ -416,17 +375,15 @@ def first_minibatches(pair: RunPair) -> Check:
     are checked.
     """
     name = "first mini-batches"
-    faults: list[Fault] = []
     checked = [trace.first_minibatches for trace in pair.traces]
-    for trace in pair.traces:
-        if not trace.first_minibatches.ratios:
-            return pair.missing_records(name, *(check.ratios > 0 for check in checked))
-        broken = trace.first_minibatches.broken
-        if broken is not None:
-            values = ", ".join(f"{key} {format_value(v)}" for key, v in broken[1].items())
-            faults.append(
-                (f"{trace.arm}, step {broken[0]}", f"{trace.id} at step {broken[0]}: {values}")
-            )
+    if gap := pair.gap(name, *(check.ratios for check in checked)):
+        return gap
+    faults: list[Fault] = []
+    for trace, check in zip(pair.traces, checked, strict=True):
+        if check.broken is not None:
+            step, values = check.broken
+            text = ", ".join(f"{key} {format_value(value)}" for key, value in values.items())
+            faults.append((f"{trace.arm}, step {step}", f"{trace.id} at step {step}: {text}"))
     ratios = sum(check.ratios for check in checked)
     clips = sum(check.clips for check in checked)
     partly = f"ratio 1 in all {ratios} of them, clip 0 in the {clips} that count clips"
@@ -464,105 +421,86 @@ def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:
     name = "benchmark items"
     evaluations_a = {key for key in pair.run_a.answers if key[0] != ROLLOUT}
     evaluations_b = {key for key in pair.run_b.answers if key[0] != ROLLOUT}
-    if not evaluations_a or not evaluations_b:
-        return pair.missing_records(name, bool(evaluations_a), bool(evaluations_b))
+    if gap := pair.gap(name, evaluations_a, evaluations_b):
+        return gap
     if pair.run_a.finished and pair.run_b.finished and evaluations_a != evaluations_b:
-        alone = [
-            f"{bench} after step {step}" for bench, step in sorted(evaluations_a ^ evaluations_b)
-        ]
-        faults = [(name.replace(" after", ","), f"only one run evaluated {name}") for name in alone]
+        faults = []
+        for bench, step in sorted(evaluations_a ^ evaluations_b):
+            text = f"only one run evaluated {bench} after step {step}"
+            faults.append((f"{bench}, step {step}", text))
         return differs(name, faults, pair.declared_under("steps", "bench", "task"))
-    for bench, step in sorted(evaluations_a & evaluations_b):
-        if not _same_items(pair, bench, step):
-            where = (
-                f"{bench} after step {step}: {_first_different_item(evidence, pair, bench, step)}"
-            )
-            return differs(name, [(f"{bench}, step {step}", where)], pair.declared_under("task"))
-    if not evaluations_a & evaluations_b:
+    common = sorted(evaluations_a & evaluations_b)
+    if not common:
         return Check(name, Match.UNKNOWN, "no evaluation in common")
-    answers = sum(pair.run_a.answers[key].count for key in evaluations_a & evaluations_b)
-    return Check(
-        name,
-        Match.EQUAL,
-        f"{len(evaluations_a & evaluations_b)} evaluations, {answers} answers, item by item",
-    )
+    for bench, step in common:
+        if not _same_items(pair, bench, step):
+            item = _first_different_item(evidence, pair, bench, step)
+            fault = (f"{bench}, step {step}", f"{bench} after step {step}: {item}")
+            return differs(name, [fault], pair.declared_under("task"))
+    answers = sum(pair.run_a.answers[key].count for key in common)
+    detail = f"{len(common)} evaluations, {answers} answers, item by item"
+    return Check(name, Match.EQUAL, detail)
 
 
 def _first_different_item(evidence: Evidence, pair: RunPair, bench: str, step: int) -> str:
     """The first question in which two evaluations differ, as text."""
-    lists = [
+    questions = [
         [row[2:6] for row in read_questions(evidence, trace.id) if row[:2] == (bench, step)]
         for trace in pair.traces
     ]
-    for index, (a, b) in enumerate(zip(*lists, strict=False)):
+    for index, (a, b) in enumerate(zip(*questions, strict=False)):
         if a[:2] != b[:2]:
-            return (
-                f"question {index} is {a[0]} #{a[1]} in {pair.run_a.arm}, {b[0]} #{b[1]} in"
-                f" {pair.run_b.arm}"
-            )
+            return f"question {index} is {pair.describe_values(*map(_item_name, (a, b)))}"
         if a != b:
             difference = "text" if a[2] != b[2] else "reference"
             return f"question {index}, {a[0]}, has another {difference}"
-    return f"{len(lists[0])} answers in {pair.run_a.arm}, {len(lists[1])} in {pair.run_b.arm}"
+    return pair.describe_values(*(f"{len(asked)} answers" for asked in questions))
+
+
+def _item_name(question: tuple[Any, ...]) -> str:
+    problem, sample, *_ = question
+    return f"{problem} #{sample}"
 
 
 def benchmark_grader(pair: RunPair) -> Check:
     """Which grader, in which version, graded the benchmarks' answers."""
 
-    def graders(trace: Trace) -> set[Any]:
-        by_bench: set[Any] = set()
+    def graders(trace: Trace) -> set[str]:
+        named: set[str] = set()
         for bench in {bench for bench, _ in trace.answers if bench != ROLLOUT}:
-            by_bench |= {f"{bench} by {grader}" for grader in trace.graders(bench)}
-        return by_bench
+            named |= {f"{bench} by {grader}" for grader in trace.graders(bench)}
+        return named
 
-    return pair.same_graders("benchmark grader", graders(pair.run_a), graders(pair.run_b))
+    return pair.same_graders("benchmark grader", graders)
 
 
 def base_score(pair: RunPair) -> Check:
     """The starting models' scores on the benchmarks, and the texts of their answers."""
     name = "base score"
-    benches = sorted(pair.run_a.base.keys() & pair.run_b.base.keys())
-    if not benches:
-        return pair.missing_records(name, bool(pair.run_a.base), bool(pair.run_b.base))
     base_a = pair.run_a.base
     base_b = pair.run_b.base
-    scores = {
-        bench: f"{bench}: {pair.describe_values(base_a[bench], base_b[bench])}" for bench in benches
-    }
-    logged = [
-        bench
-        for bench in benches
-        if any((_bench_of(bench), 0) not in trace.answers for trace in pair.traces)
-    ]
-    if logged:
-        return Check(
-            name, Match.UNKNOWN, "; ".join(f"{scores[bench]}, as logged" for bench in logged)
-        )
+    if gap := pair.gap(name, base_a, base_b):
+        return gap
+    common = sorted(base_a.keys() & base_b.keys())
+    if not common:
+        return Check(name, Match.UNKNOWN, "no benchmark in common")
     faults: list[Fault] = []
-    for bench in benches:
-        if base_a[bench] != base_b[bench]:
-            faults.append((bench, scores[bench]))
-        elif (
-            pair.run_a.answers[_bench_of(bench), 0].texts
-            != pair.run_b.answers[_bench_of(bench), 0].texts
-        ):
-            faults.append(
-                (bench, f"{bench}: {format_value(base_a[bench])} in both, by different answers")
-            )
+    logged = []
+    for bench in common:
+        key = (score_named(bench).bench, 0)  # a mean reward, "addition:reward", has "addition"'s
+        text = f"{bench}: {pair.describe_values(base_a[bench], base_b[bench])}"
+        if any(key not in trace.answers for trace in pair.traces):
+            logged.append(f"{text}, as logged")
+        elif base_a[bench] != base_b[bench]:
+            faults.append((bench, text))
+        elif pair.run_a.answers[key].texts != pair.run_b.answers[key].texts:
+            text = f"{bench}: {format_value(base_a[bench])} in both, by different answers"
+            faults.append((bench, text))
+    if logged:
+        return Check(name, Match.UNKNOWN, "; ".join(logged))
     reasons = pair.declared_under(*STARTING, "rollout.sampler", "rollout.dtype")
-    return differs(
-        name,
-        faults,
-        reasons,
-        equal=", ".join(f"{bench} {format_value(base_a[bench])}" for bench in benches),
-    )
-
-
-def _bench_of(score: str) -> str:
-    """The benchmark whose answers a score is of: a mean reward, "addition:reward", has those of
-    "addition".
-    """
-    return score_named(score).bench
+    equal = ", ".join(f"{bench} {format_value(base_a[bench])}" for bench in common)
+    return differs(name, faults, reasons, equal=equal)
 
 
 def _sampling_differences(pair: RunPair) -> list[str]:

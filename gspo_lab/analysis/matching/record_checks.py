@@ -11,7 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.analysis.matching.run_pair import Check, Fault, RunPair, differs, format_value
+from gspo_lab.analysis.matching.run_pair import (
+    Check,
+    Fault,
+    RunPair,
+    differs,
+    format_value,
+    other_values,
+)
 from gspo_lab.analysis.matching.trace import Trace, parse_settings
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.recording.records import ROLLOUT
@@ -49,8 +56,8 @@ def _check(pair: RunPair, name: str, by_run: Mapping[str, RecordFaults]) -> Chec
         recorded.append(run_faults is not None)
         for part, text in run_faults or ():
             faults.append((f"{trace.arm}: {part}", f"{trace.id}: {text}"))
-    if not faults and not all(recorded):
-        return pair.missing_records(name, *recorded)
+    if not faults and (gap := pair.gap(name, *recorded)):
+        return gap
     return differs(name, faults, equal=MEANINGS[name])
 
 
@@ -132,10 +139,8 @@ def _declaration_changes(
     try:
         rule = flat(VerdictTable.model_validate(locked["verdict"]).model_dump(mode="json"))
         present = flat(declared.verdict.model_dump(mode="json"))
-        for key in differing(rule, present):
-            former = f"was {format_value(rule.get(key))} when it began"
-            values = f"{former}, now {format_value(present.get(key))}"
-            yield f"verdict.{key}", f"verdict.{key} {values}"
+        for key, values in other_values(present, rule, "when it began"):
+            yield f"verdict.{key}", f"verdict.{values}"
         arm = parse_settings(locked["arms"][trace.arm]["settings"])[1]
     except (KeyError, TypeError, ValidationError):
         yield "declaration", "the declaration under which it was made does not hold its arm"

@@ -2,7 +2,7 @@
 check.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -77,23 +77,55 @@ class RunPair:
         text_a = f"{format_value(value_a)} in {self.run_a.arm}"
         return f"{text_a}, {format_value(value_b)} in {self.run_b.arm}"
 
-    def missing_records(self, name: str, *recorded: bool, otherwise: str = "") -> Check:
-        """A check that cannot be made, because a run recorded nothing (`recorded` per run), or as
-        `otherwise` says.
+    def gap(self, name: str, *recorded: object) -> Check | None:
+        """The check that cannot be made, because a run recorded nothing (`recorded` per run); None
+        where both recorded something.
         """
         arms = [trace.arm for trace, has in zip(self.traces, recorded, strict=True) if not has]
-        if arms:
-            otherwise = f"nothing recorded by {' and '.join(arms)}"
-        return Check(name, Match.UNKNOWN, otherwise)
+        if not arms:
+            return None
+        return Check(name, Match.UNKNOWN, f"nothing recorded by {' and '.join(arms)}")
 
-    def same_graders(self, name: str, graders_a: set[Any], graders_b: set[Any]) -> Check:
+    def compare(
+        self,
+        name: str,
+        recorded: Callable[[Trace], JsonMapping],
+        reasons: Iterable[str] = (),
+        suffix: str = "",
+    ) -> Check:
+        """Compare what both runs recorded, key by key; declared settings (`reasons`) explain a
+        difference. `suffix` stands behind a key in sentences.
+        """
+        values_a = recorded(self.run_a)
+        values_b = recorded(self.run_b)
+        if gap := self.gap(name, values_a, values_b):
+            return gap
+        faults = []
+        for key in differing(values_a, values_b):
+            values = self.describe_values(values_a.get(key), values_b.get(key))
+            faults.append((key, f"{key}{suffix}: {values}"))
+        return differs(name, faults, reasons, equal=_value_list(name, values_a))
+
+    def same_graders(self, name: str, graders: Callable[[Trace], set[Any]]) -> Check:
         """Compare names and versions of graders. No declared setting excuses a different grader."""
-        if not graders_a or not graders_b:
-            return self.missing_records(name, bool(graders_a), bool(graders_b))
+        graders_a = graders(self.run_a)
+        graders_b = graders(self.run_b)
+        if gap := self.gap(name, graders_a, graders_b):
+            return gap
+        text = join_names(sorted(graders_a))
         if graders_a == graders_b:
-            return Check(name, Match.EQUAL, join_names(sorted(graders_a)))
-        detail = self.describe_values(join_names(sorted(graders_a)), join_names(sorted(graders_b)))
+            return Check(name, Match.EQUAL, text)
+        detail = self.describe_values(text, join_names(sorted(graders_b)))
         return Check(name, Match.UNDECLARED, detail, tuple(sorted(graders_a ^ graders_b)))
+
+
+def _value_list(name: str, values: JsonMapping) -> str:
+    """Recorded values as text. The key that has the check's own name goes without saying."""
+    texts = []
+    for key, value in sorted(values.items()):
+        label = "" if key == name.replace(" ", "_") else f"{key} "
+        texts.append(label + format_value(value))
+    return ", ".join(texts)
 
 
 OWN_RECORD = "own record"
@@ -130,6 +162,15 @@ def differs(
     if keys:
         return Check(name, Match.DECLARED, f"{detail} (declared: {join_names(keys)})", differing)
     return Check(name, Match.UNDECLARED, detail, differing)
+
+
+def other_values(values: JsonMapping, expected: JsonMapping, word: str) -> Iterator[Fault]:
+    """The keys whose values are not as `expected`, each with both values; `word` names the expected
+    one: "rate = 2, before 1".
+    """
+    for key in differing(values, expected):
+        text = f"{key} = {format_value(values.get(key))}"
+        yield key, f"{text}, {word} {format_value(expected.get(key))}"
 
 
 def first_few(texts: Sequence[str], separator: str, limit: int | None) -> str:

@@ -109,11 +109,11 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     else:
         limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
         low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
-    estimate = None if middle is None else _dose_at(middle, x_N.mean())
-    low_dose = None if low is None else _dose_at(low, x_N.mean())
-    high_dose = None if high is None else _dose_at(high, x_N.mean())
+    centre = x_N.mean()
+    low_dose = _dose_at(low, centre)
+    high_dose = _dose_at(high, centre)
     reason, needed = _reason_and_doses(x_N, y_N, low_dose, high_dose)
-    return DoseLimits(estimate, low_dose, high_dose, slope, reason, needed)
+    return DoseLimits(_dose_at(middle, centre), low_dose, high_dose, slope, reason, needed)
 
 
 def dose_ratio(
@@ -164,15 +164,13 @@ def dose_ratio(
                 f"an interval over starting models needs {LEAST_SEEDS} seeds with every value, not"
                 f" {shifts.n}"
             )
-            return DoseLimits(
-                _dose_at(shift) if shift is not None else None, None, None, slope, reason
-            )
+            return DoseLimits(_dose_at(shift), None, None, slope, reason)
         low = min(low, shifts.low)
         high = max(high, shifts.high)
         p = max(p, shifts.p)
-    estimate = None if shift is None else _dose_at(shift)
-    low_ratio = None if low is None else _dose_at(low)
-    high_ratio = None if high is None else _dose_at(high)
+    estimate = _dose_at(shift)
+    low_ratio = _dose_at(low)
+    high_ratio = _dose_at(high)
     if low_ratio is not None and high_ratio is not None:
         return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p, alpha=1 - level)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
@@ -239,11 +237,13 @@ def seed_shifts(
     return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 
 
-def _dose_at(decades: float, centre: float = 0.0) -> OptionalFloat:
-    """10^(centre + decades); None too far out: a slope near 0 throws limits past the range of a
-    float.
+def _dose_at(decades: OptionalFloat, centre: float = 0.0) -> OptionalFloat:
+    """10^(centre + decades); None of what is unknown or too far out: a slope near 0 throws limits
+    past the range of a float.
     """
-    return float(10 ** (centre + decades)) if abs(decades) <= FARTHEST else None
+    if decades is None or abs(decades) > FARTHEST:
+        return None
+    return float(10 ** (centre + decades))
 
 
 def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:

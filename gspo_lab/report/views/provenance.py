@@ -4,6 +4,7 @@ on trials.
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -139,18 +140,28 @@ def _facts(study: Source) -> tuple[JsonObject, dict[str, JsonObject]]:
         if isinstance(run["facts"], str):
             name = run["run_id"].removeprefix(f"{study.study}/")
             by_run[name] = flat(json.loads(run["facts"]))
-    keys: set[str] = set()
-    for facts in by_run.values():
-        keys |= facts.keys()
+    shared, varying = _split(by_run, None)
+    for facts in (shared, varying):
+        for key in [key for key in facts if key.startswith(f"{ORIGIN}.metrics.")]:
+            del facts[key]
+    return shared, varying
+
+
+def _split(
+    owners: Mapping[str, JsonObject], absent: str | None
+) -> tuple[JsonObject, dict[str, JsonObject]]:
+    """The values that all owners share, and by key, then by owner, those that differ; `absent`
+    stands for a value that an owner lacks.
+    """
     shared = {}
     varying = {}
-    for key in sorted(key for key in keys if not key.startswith(f"{ORIGIN}.metrics.")):
-        entries = {run: facts.get(key) for run, facts in by_run.items()}
-        values = list(entries.values())
-        if all(value == values[0] for value in values):
-            shared[key] = values[0]
+    for key in sorted(set().union(*owners.values())):
+        values = {name: owned.get(key, absent) for name, owned in owners.items()}
+        settled, *others = values.values()
+        if all(value == settled for value in others):
+            shared[key] = settled
         else:
-            varying[key] = entries
+            varying[key] = values
     return shared, varying
 
 
@@ -238,23 +249,12 @@ def settings_view(study: Source) -> SettingsView:
     """What every arm trained with."""
     declared = study.declaration
     imported = declared.recorded is not None
-    absent = ABSENT if imported else None
     resolved = {}
-    keys: set[str] = set()
     for name, arm in declared.arms.items():
         every = arm.flat_settings
         resolved[name] = {key: every[key] for key in every if declared.is_known(name, key)}
-        keys |= resolved[name].keys()
-    shared = {}
-    by_arm: dict[str, JsonObject] = {arm: {} for arm in study.arms}
-    for key in sorted(keys):
-        values = {name: resolved[name].get(key, absent) for name in study.arms}
-        settled = list(values.values())
-        if all(value == settled[0] for value in settled):
-            shared[key] = settled[0]
-            continue
-        for name, value in values.items():
-            by_arm[name][key] = value
+    shared, varying = _split(resolved, ABSENT if imported else None)
+    by_arm = {arm: {key: varying[key][arm] for key in varying} for arm in study.arms}
     odd: set[str] = set()
     for name, other in combinations(study.arms, 2):
         odd.update(undeclared(declared.arms[name], declared.arms[other]))

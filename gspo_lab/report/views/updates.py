@@ -16,17 +16,6 @@ from gspo_lab.analysis.findings.clip_fractions import (
     saturated,
 )
 from gspo_lab.analysis.findings.training_curves import course
-from gspo_lab.analysis.readings import (
-    RECORDED,
-    Reading,
-    Source,
-    Steps,
-    Window,
-    average,
-    by_layer,
-    runs,
-    summarise,
-)
 from gspo_lab.analysis.readings.curves import responses, shared_bounds, spread_by_length
 from gspo_lab.analysis.readings.reading import (
     CHANGE_LATER,
@@ -36,7 +25,14 @@ from gspo_lab.analysis.readings.reading import (
     CLIP_GRADIENT,
     LATER,
     WOULD_CLIP,
+    Reading,
+    Steps,
+    Window,
+    average,
+    by_layer,
+    summarise,
 )
+from gspo_lab.analysis.readings.runs import RECORDED, Source, runs
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records.update import CLIP_FRACTION

@@ -1,6 +1,5 @@
 """The cost of a study before it starts: `gspo-lab plan` and `gspo-lab run --dry-run`."""
 
-import heapq
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,6 +39,7 @@ from gspo_lab.running.progress import (
     WARM_START_STEP,
     WARM_STARTS,
     duration,
+    makespan,
 )
 from gspo_lab.study import BenchTable, Run, Settings, Study
 from gspo_lab.study.schema import TaskTable
@@ -312,7 +312,7 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
         memory=tuple(memory_fits(study, slots)),
         paces=paces,
         problems=tasks.problems(),
-        stage_seconds={name: _makespan(stage, len(slots)) for name, stage in stages.items()},
+        stage_seconds={name: makespan(stage, len(slots)) for name, stage in stages.items()},
         basis="; ".join(dict.fromkeys(pace.basis for pace in paces.values())),
         looks=tuple(study.verdict.looks or ()),
         peaks=tuple(peak_warnings(study, runs)),
@@ -406,11 +406,3 @@ class _Tasks:
         if key not in self._tasks:
             self._tasks[key] = build_task(table.name, options, self._study.base)
         return self._tasks[key]
-
-
-def _makespan(seconds: Sequence[float], workers: int) -> float:
-    """When the last job ends if each worker takes the next one when it is free."""
-    ends = [0.0 for _ in range(workers)]
-    for job in seconds:
-        heapq.heapreplace(ends, ends[0] + job)
-    return max(ends)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.records import UpdateRecord
-from gspo_lab.recording.records.update import optimizer_columns
+from gspo_lab.recording.records.update import UpdateRecord, optimizer_columns
 from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.experience import (
     Experience,
@@ -24,8 +23,10 @@ from gspo_lab.training.engines.native.experience import (
 from gspo_lab.training.engines.native.policy import Forward, Policy, keep_old_policy
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
 from gspo_lab.training.models.routing import dead_share, expert_change, load_cv
-from gspo_lab.training.objectives import Batch, Recorder, Surrogate, prepared, surrogate
 from gspo_lab.training.objectives.losses import Common, Loss, Metrics
+from gspo_lab.training.objectives.objective import Surrogate, prepared, surrogate
+from gspo_lab.training.objectives.ratios import Batch
+from gspo_lab.training.objectives.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
