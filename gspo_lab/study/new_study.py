@@ -30,8 +30,9 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     """
     require_known("task", task, {OWN: "", **TASKS, **BENCHMARKS})
     has_files = task == OWN
-    if model not in BUILT_IN_MODELS and Path(model).expanduser().is_dir():
-        model = os.path.relpath(Path(model).expanduser(), folder)
+    model_folder = Path(model).expanduser()
+    if model not in BUILT_IN_MODELS and model_folder.is_dir():
+        model = os.path.relpath(model_folder, folder)
     name = folder.resolve().name
     file = f"{name}.toml" if fits_as_name(name) else "study.toml"
     template = (TEMPLATES / "study.toml").read_text(encoding="utf-8")

@@ -120,13 +120,13 @@ class LocalPool:
 
     def slots(self, device: str) -> list[Slot]:
         """The slots of this machine. More jobs than GPUs share GPUs. LabError for cuda without a
-        GPU.
+        GPU, and for mps on Linux.
 
         A single GPU of several (`cuda:1`) and any other device have one place, and hide nothing
         from their workers.
         """
         gpus = visible_gpus() if device != "cpu" else []
-        if device.startswith("cuda") and not gpus:
+        if not gpus and (device.startswith("cuda") or (device, sys.platform) == ("mps", "linux")):
             raise LabError(
                 f"device = '{device}', but there is no GPU here that torch could use; use device ="
                 " 'cpu' or 'auto'"

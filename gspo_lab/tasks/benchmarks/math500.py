@@ -227,7 +227,7 @@ RAISED = {
 }
 """Raised and lowered digits and fractions, which NFKC would set beside the others: 252 of 25²."""
 REWRITTEN = {
-    r"(\.[0-9]*?)([0-9])\2+(?:\\[lc]?dots|\.\.\.)": r"\1" + 10 * r"\2",
+    r"(\.[0-9]*?)([0-9])\2+(?:\\[lc]?dots|\.\.\.)": r"\1\2\2\2\2\2\2\2\2\2\2",
     r"\*\*|`|\\!|[\s.,;\\]+$|^['\"]|['\"]$": "",
     r"\\varnothing|\\text\{\s*(?:no (?:real )?solutions?|empty set)\s*\}": r"\\emptyset",
     r"\\mathrm\{\s*([a-zA-Z])\s*\}": r"\1",
@@ -242,7 +242,7 @@ REWRITTEN = {
     r"^(-?[0-9.]+)[eE]\+?(-?[0-9]+)$": r"\1\\cdot10^{\2}",
     r"\\log_(?:e|\{e\})": r"\\ln",
     r"\\langle(.*)\\rangle": r"(\1)",
-    r"([0-9]+)\.([0-9]*)\\(?:overline|bar)\{([0-9]+)\}": r"\1.\2" + 10 * r"\3",
+    r"([0-9]+)\.([0-9]*)\\(?:overline|bar)\{([0-9]+)\}": r"\1.\2\3\3\3\3\3\3\3\3\3\3",
     r"\\(?:left)?\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\\mid|\||:)(.*?)"
     r"(?:\\right)?\\\}": r"\1",
 }

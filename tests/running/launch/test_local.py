@@ -131,8 +131,9 @@ def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path
     nvidia_smi.write_text("No devices were found\n")
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
-    with lab_error("no GPU here"):
-        LocalPool().slots("cuda")
+    for device in ("cuda", "cuda:1", "mps"):
+        with lab_error("no GPU here"):
+            LocalPool().slots(device)
     assert [slot.name for slot in LocalPool().slots("auto")] == [
         slot.name for slot in LocalPool().slots("cpu")
     ]
