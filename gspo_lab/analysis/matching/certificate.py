@@ -237,20 +237,18 @@ class Certificate:
 
     def to_json(self) -> JsonObject:
         """The certificate as plain data, every check of every pair."""
-        return {
-            "study": self.study,
+        data = asdict(self)
+        data["accepted"] = data.pop("acceptances")
+        if self.tuning is None:
+            del data["tuning"]
+        if self.grade:
+            data["grade"] = self.grade
+        return data | {
             "ok": self.ok,
-            "baseline": self.baseline,
-            "lock": asdict(self.lock),
-            **({} if self.tuning is None else {"tuning": asdict(self.tuning)}),
-            "of_the_study": [asdict(check) for check in self.of_the_study],
-            "pairs": [asdict(pair) for pair in self.pairs],
-            "undeclared": list(self.undeclared),
-            "open": list(self.open),
-            "unproven": list(self.unproven),
-            **({"grade": self.grade} if self.grade else {}),
-            "reasons": {arm: list(reasons) for arm, reasons in self.reasons.items()},
-            "accepted": [asdict(acceptance) for acceptance in self.acceptances],
+            "undeclared": self.undeclared,
+            "open": self.open,
+            "unproven": self.unproven,
+            "reasons": self.reasons,
         }
 
     @cached_property

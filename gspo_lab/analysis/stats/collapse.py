@@ -38,6 +38,12 @@ class Stability:
     window: int
     judged: bool
 
+    @property
+    def unstable_at(self) -> int | None:
+        """The first step of its collapse or regression; None: it had neither."""
+        steps = [step for step in (self.collapse, self.regression) if step is not None]
+        return min(steps, default=None)
+
 
 def required_steps(planned_steps: int) -> int:
     """max(10, 5 % of the planned steps)."""

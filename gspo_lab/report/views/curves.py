@@ -5,6 +5,7 @@ routing.
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from gspo_lab.analysis.findings.clip_fractions import rule_arms, saturated
 from gspo_lab.analysis.findings.decision import decision
@@ -250,10 +251,8 @@ def _difference(study: Source, name: str, title: str, by_arm: ByRun) -> Chart | 
 
 def unstable_from(run: RunOutcome, last: int) -> int | None:
     """The step from which on a run counts as unstable; None where it is stable to its end."""
-    stable = run.stability
-    dates = () if stable is None else (stable.collapse, stable.regression)
-    dated = [step for step in dates if step is not None]
-    return min(dated, default=last if run.ended_below_half else None)
+    dated = None if run.stability is None else run.stability.unstable_at
+    return last if dated is None and run.ended_below_half else dated
 
 
 def stable_chart(study: Source) -> Chart | None:
@@ -274,7 +273,8 @@ def stable_chart(study: Source) -> Chart | None:
         groups = {"all arms": (unstable, judged_runs)}
     finding = statement("unstable", groups)
     label = decision(study).runs.label()
-    if not _has_unstable_step(judged):
+    stabilities = [run.stability for run in chain(*judged.values())]
+    if all(stable is None or stable.unstable_at is None for stable in stabilities):
         return _stable_at_the_end(counts, finding, STABLE_AT_THE_END.format(runs=label))
     series = []
     for arm, dates in departures.items():
@@ -303,16 +303,6 @@ def _judged_runs(study: Source) -> dict[str, list[RunOutcome]]:
         if runs.has(run) and run.stability_judged and run.arm in judged:
             judged[run.arm].append(run)
     return {arm: members for arm, members in judged.items() if members}
-
-
-def _has_unstable_step(judged: dict[str, list[RunOutcome]]) -> bool:
-    """Whether any run became unstable at a step, not only by its last score."""
-    for runs in judged.values():
-        for run in runs:
-            stable = run.stability
-            if stable is not None and (stable.collapse, stable.regression) != (None, None):
-                return True
-    return False
 
 
 def _stable_at_the_end(counts: dict[str, tuple[int, int]], finding: str, note: str) -> Chart:

@@ -67,12 +67,8 @@ class UnstableRun:
     """Those that left it before the run became unstable, the earliest first."""
     crossings: PageOnly[str]
     flags: PageOnly[str]
-
-    @property
-    def unstable_at(self) -> int | None:
-        """Its first step of collapse or regression; None where only its entropy collapsed."""
-        steps = [step for step in (self.collapse, self.regression) if step is not None]
-        return min(steps, default=None)
+    unstable_at: PageOnly[int | None]
+    """None where only its entropy collapsed."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +101,9 @@ def collapse_view(study: Source) -> CollapseView | None:
     steady = []
     for track in tracks:
         stability = judged[track.run]
-        events = (stability.collapse, stability.regression, spent.get(track.run))
-        if any(step is not None for step in events):
+        if (stability.unstable_at, spent.get(track.run)) != (None, None):
             runs[f"{track.arm} s{track.seed}"] = _unstable_run(study, track, stability, spent)
-        if stability.judged and (stability.collapse, stability.regression) == (None, None):
+        if stability.judged and stability.unstable_at is None:
             steady.append(track)
     # Of a stable study no signals are read.
     alarms = _false_alarms(study, steady) if runs else {}
@@ -126,8 +121,9 @@ def _unstable_run(
     """What happened to a run before it became unstable or, of a stable one, before its entropy
     collapsed."""
     signals = onsets_of(study, track.run)
-    steps = [step for step in (stability.collapse, stability.regression) if step is not None]
-    event = min(steps, default=spent.get(track.run)) or 0
+    event = stability.unstable_at
+    if event is None:
+        event = spent.get(track.run) or 0
     crossed = {name: onset.step for name, onset in signals.items() if onset.step is not None}
     earlier = {}
     texts = []
@@ -147,6 +143,7 @@ def _unstable_run(
         earlier,
         crossings="; ".join(texts) or "none",
         flags="; ".join(_flags(track)),
+        unstable_at=stability.unstable_at,
     )
 
 

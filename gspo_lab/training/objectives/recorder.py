@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.records import BAND_SCALES, REDUCTIONS, UpdateRecord
 from gspo_lab.recording.records.metric import rounded
-from gspo_lab.recording.records.update import CLIP_FRACTION
+from gspo_lab.recording.records.update import (
+    BAND_SCALES,
+    CLIP_FRACTION,
+    REDUCTIONS,
+    UpdateRecord,
+)
 from gspo_lab.training.objectives.losses import Common, Metrics, traits
 from gspo_lab.training.objectives.losses.clipping import binds
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
