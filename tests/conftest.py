@@ -20,6 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Nothing that a test writes need outlive the machine's power: ten thousand lines wait for no disk.
+os.fsync = lambda descriptor: None
+
 with contextlib.suppress(ModuleNotFoundError):  # the session for vLLM does without it
     from hypothesis import HealthCheck, settings
 

@@ -66,12 +66,21 @@ def recorded_anew(home: Path, items: Sequence[JsonObject]) -> None:
     all.
     """
     (home / "journal.jsonl").unlink()
+    pending = []
     for item in items:
-        if "journal" in item:
-            finish(home, item["step"], item.get("at"))
-        else:
-            with Journal(home) as journal:
-                journal.write([from_dict(item)])
+        if "journal" not in item:
+            pending.append(from_dict(item))
+            continue
+        record_together(home, pending)
+        pending = []
+        finish(home, item["step"], item.get("at"))
+    record_together(home, pending)
+
+
+def record_together(home: Path, records: Sequence[Record]) -> None:
+    """Records in the journal, in one go."""
+    with Journal(home) as journal:
+        journal.write(records)
 
 
 def write_lines(journal: Path, texts: Iterable[str]) -> None:
