@@ -14,13 +14,14 @@ from calling import gspo_lab
 from synthetic_lab import make_lab
 
 from gspo_lab.cli.output import wrapped
+from gspo_lab.study.load import load_study
 
 STUDY = Path(__file__).parents[2] / "studies" / "near_collapse.toml"
 
 
-def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
+def in_a_terminal(*words: str, columns: int = 80, typed: bytes = b"") -> list[str]:
     """The lines that a command of its own process writes on a terminal, without the terminal's own
-    folding.
+    folding. What is `typed` waits there for its questions.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -32,6 +33,7 @@ def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
         command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment
     ):
         os.close(theirs)
+        os.write(ours, typed)
         parts = []
         while True:
             try:
@@ -93,6 +95,26 @@ def test_the_answer_below_a_reports_path_is_wrapped_too(runs: str, tmp_path: Pat
 )
 def test_a_line_goes_on_under_its_last_column(line: str, wanted: list[str]) -> None:
     assert wrapped(line, 20) == wanted
+
+
+ANSWERS = {
+    b"\n\n": ("tiny-qwen3", "grader.py:grade"),
+    b"tiny-olmoe\naddition\n": ("tiny-olmoe", "addition"),
+    b"Qwen/Qwen3-0.6B\n\n": ("Qwen/Qwen3-0.6B", "grader.py:grade"),
+}
+"""Typed at the questions of `init`: the study's model and task."""
+
+
+@pytest.mark.parametrize("typed", ANSWERS)
+def test_init_asks_for_the_model_and_the_task(
+    typed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = in_a_terminal("init", "mine", typed=typed)
+    assert any("model (a folder, a Hub id, or built-in) [tiny-qwen3]:" in line for line in lines)
+    assert lines[-1] == "next: gspo-lab plan mine/mine.toml"
+    settings = load_study(Path("mine/mine.toml")).arms["gspo"].settings
+    assert (settings.model, settings.task.name) == ANSWERS[typed]
 
 
 def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
