@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import require_known
 from gspo_lab.study.load import fits_as_name
@@ -53,9 +54,9 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     existing = [file for file in texts if (folder / file).exists()]
     if existing:
         raise LabError(f"{folder / existing[0]} exists: name another folder, gspo-lab init FOLDER")
-    folder.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
-        (folder / file).write_text(text, encoding="utf-8")
+        with atomic_file(folder / file) as draft:
+            draft.write_text(text, encoding="utf-8")
     return [folder / file for file in texts]
 
 

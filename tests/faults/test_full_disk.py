@@ -147,6 +147,14 @@ def test_a_study_on_a_full_disk_names_a_file_and_goes_on_with_more_room(
     assert (small_disk / "out" / "count.html").is_file()
 
 
+def test_init_on_a_full_disk_names_the_file_and_leaves_no_part_of_it(tmp_path: Path) -> None:
+    with files_of_at_most(100):
+        said = gspo_lab("init", tmp_path / "mine", "--model", "tiny-qwen3", "--task", "own")
+    assert said.code == 2
+    assert f"{tmp_path}/mine/mine.toml cannot be used: File too large; {MAKE_ROOM}" in said.err
+    assert not list((tmp_path / "mine").iterdir())
+
+
 def test_a_log_that_finds_no_room_ends_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = """
