@@ -58,11 +58,17 @@ def rebuild(runs: Runs = RUNS) -> None:
     The journals do not change. A damaged database is kept under another name. Exit code 1: a
     journal is damaged or lies in the wrong folder, and what it holds is missing.
     """
+    from gspo_lab.analysis.matching.run_pair import first_few
     from gspo_lab.recording.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)
     for line in report.damaged:
         warn(line)
+    if report.edited:
+        warn(
+            "records that the old database had otherwise are now those of the journals:"
+            f" {first_few(report.edited, ', ', 5)}"
+        )
     if report.replaced is not None:
         warn(
             f"the old database was damaged; it is kept as {report.replaced}: delete it when you do"

@@ -91,6 +91,8 @@ class IngestReport:
     """A message about each journal with unreadable lines, those of earlier ingests included."""
     replaced: Path | None = None
     """Where `rebuild` keeps the damaged database that it has replaced."""
+    edited: tuple[str, ...] = ()
+    """The runs whose records `rebuild` found changed in the old database, not in their files."""
 
 
 def ingest(runs: Path, *, patience_seconds: OptionalFloat = None) -> IngestReport:
@@ -130,6 +132,7 @@ def rebuild(runs: Path) -> IngestReport:
                 report = _ingest_all(connection, runs)
             except LabError as error:  # what can be read is kept all the same
                 broken = error
+            edited = () if damaged else _edited(connection, target)
         backup = _move_to_backup(target) if damaged else None
         # A log left beside the new file would be replayed into it: fold it into the old file first,
         # then drop it.
@@ -144,7 +147,35 @@ def rebuild(runs: Path) -> IngestReport:
         raise LabError(
             f"rebuilt without what cannot be read: {broken}", details=(*notes, *broken.details)
         )
-    return replace(report, replaced=backup)
+    return replace(report, replaced=backup, edited=edited)
+
+
+def _edited(connection: sqlite3.Connection, old: Path) -> tuple[str, ...]:
+    """The runs whose records differ in the `old` database, though their files have not changed
+    since it was written. None where it has other tables.
+    """
+    runs: set[str] = set()
+    if not old.exists():
+        return ()
+    connection.execute("ATTACH ? AS old", (str(old),))
+    with suppress(sqlite3.Error):
+        for table in RECORD_TABLES.values():
+            for there, here in (("old", "main"), ("main", "old")):
+                rows = connection.execute(
+                    f"SELECT DISTINCT run_id FROM (SELECT {quoted(table.names)} FROM {there}."
+                    f"{table.name} EXCEPT SELECT {quoted(table.names)} FROM {here}.{table.name})"
+                )
+                runs.update(run for (run,) in rows)
+        changed = connection.execute(
+            "SELECT path FROM main.files WHERE (path, size, modified_ns) NOT IN"
+            " (SELECT path, size, modified_ns FROM old.files)"
+        ).fetchall()
+        present = {run for (run,) in connection.execute("SELECT run_id FROM main.runs")}
+        for (path,) in changed:
+            runs -= {run for run in runs if path.startswith(f"{run}/")}
+        runs &= present
+    connection.execute("DETACH old")
+    return tuple(sorted(runs))
 
 
 def _move_to_backup(database: Path) -> Path:

@@ -4,13 +4,16 @@ is.
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain
 
+import pytest
 from calling import lab_error
 from run_folders import Lab, answers, step_records
 
@@ -73,6 +76,29 @@ def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
     lab.db.unlink()
     ingest(lab.runs)
     assert lab.dump() == grown
+
+
+EDITS = (
+    "UPDATE steps SET reward_mean = 9 WHERE run_id = ? AND step = 0",
+    "DELETE FROM answers WHERE run_id = ?",
+)
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_rebuild_names_the_runs_whose_records_were_changed_in_the_database(
+    lab: Lab, edit: str
+) -> None:
+    """What a journal has grown by since is no change of that kind."""
+    runs = lab.declare("adding")
+    for run in runs:
+        lab.write(run, *step_records(0), *answers(0, [1, 0]))
+    ingest(lab.runs)
+    assert rebuild(lab.runs).edited == ()
+    with closing(sqlite3.connect(lab.db)) as connection, connection:
+        assert connection.execute(edit, (runs[0],)).rowcount > 0
+    lab.write(runs[1], *step_records(1))
+    assert rebuild(lab.runs).edited == (runs[0],)
+    assert rebuild(lab.runs).edited == ()
 
 
 def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
