@@ -26,9 +26,9 @@ from gspo_lab.analysis.matching.run_pair import (
 )
 from gspo_lab.analysis.matching.trace import (
     COUNTS,
-    LENGTH_TOTALS,
     PLANNED_TOTALS,
     REWARDS,
+    TOTALS,
     Trace,
 )
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
@@ -142,8 +142,8 @@ def settings(pair: RunPair) -> Check:
         return Check(
             "settings", Match.DECLARED, pair.setting_values(pair.declared_keys), pair.declared_keys
         )
-    faults = [(key, pair.setting_values([key])) for key in odd]
-    return differs("settings", faults, equal=f"{len(pair.run_a.settings)} settings")
+    equal = f"{len(pair.run_a.settings)} settings"
+    return differs("settings", pair.setting_faults(odd), equal=equal)
 
 
 def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: JsonMapping) -> Check:
@@ -345,7 +345,7 @@ def compute(pair: RunPair) -> Check:
     # With a varying batch the number of groups decides the number of updates, as answer lengths
     # decide tokens.
     planned = [key for key in PLANNED_TOTALS if key != "updates_total" or not _varying(pair)]
-    grown = [key for key in (*PLANNED_TOTALS, *LENGTH_TOTALS) if key not in planned]
+    grown = [key for key in TOTALS if key not in planned]
     recorded = [set(planned) <= spent.keys() for spent in (spent_a, spent_b)]
     if not (pair.run_a.finished and pair.run_b.finished) and not all(recorded):
         return Check(name, Match.UNKNOWN, "counted when both have finished")
@@ -400,9 +400,7 @@ def benchmark_protocol(pair: RunPair) -> Check:
     """How benchmarks are evaluated: problems, samples, temperature, nucleus, token limit,
     interval.
     """
-    faults = [
-        (key, pair.setting_values([key])) for key in pair.undeclared_keys if under(key, ["bench"])
-    ]
+    odd = [key for key in pair.undeclared_keys if under(key, ["bench"])]
     benches = [
         value
         for key, value in pair.run_a.settings.items()
@@ -411,7 +409,7 @@ def benchmark_protocol(pair: RunPair) -> Check:
     equal = (
         f"equal settings of {join_names(benches)}" if benches else "no benchmark declared by either"
     )
-    return differs("benchmark protocol", faults, equal=equal)
+    return differs("benchmark protocol", pair.setting_faults(odd), equal=equal)
 
 
 def benchmark_items(evidence: Evidence, pair: RunPair) -> Check:

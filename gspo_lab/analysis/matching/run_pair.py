@@ -72,6 +72,10 @@ class RunPair:
         pairs = ((key, settings_a.get(key, unknown), settings_b.get(key, unknown)) for key in keys)
         return "; ".join(f"{key}: {self.describe_values(a, b)}" for key, a, b in pairs)
 
+    def setting_faults(self, keys: Iterable[str]) -> list[Fault]:
+        """A fault for each of these settings."""
+        return [(key, self.setting_values([key])) for key in keys]
+
     def describe_values(self, value_a: Any, value_b: Any) -> str:
         """Two values with the arms that they belong to."""
         text_a = f"{format_value(value_a)} in {self.run_a.arm}"

@@ -4,7 +4,7 @@ answers.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
 """The columns of step 0 that are compared, before any update could make two arms differ."""
 PLANNED_TOTALS = ("prompts_total", "updates_total")
 LENGTH_TOTALS = ("tokens_sampled_total", "tokens_trained_total", "flops_total")
+TOTALS = (*PLANNED_TOTALS, *LENGTH_TOTALS)
 """A run's total compute: what the settings plan, and what depends on the lengths of its answers."""
 ZERO_COLUMNS = ("log_ratio_max_abs", CLIP_FRACTION)
 """Both are 0 on a mini-batch that meets the policy that sampled it; a loss without a clip has only
@@ -131,7 +132,7 @@ class Trace:
     prompts: PromptDigests
     first_step: JsonObject
     spent: dict[str, float]
-    """PLANNED_TOTALS and LENGTH_TOTALS at the last planned step; empty before."""
+    """TOTALS at the last planned step; empty before."""
     first_minibatches: FirstMinibatchCheck
     answers: dict[tuple[str, int], AnswerDigests]
     """Per bench (or ROLLOUT) and step."""
@@ -188,9 +189,7 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
     last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
     spent = {
         (str(row["run_id"]), row["step"]): row
-        for row in _rows(
-            read_steps(evidence, study, (*PLANNED_TOTALS, *LENGTH_TOTALS), at_steps=last)
-        )
+        for row in _rows(read_steps(evidence, study, TOTALS, at_steps=last))
     }
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
@@ -198,7 +197,6 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
     out = []
     for row in runs:
         run = str(row["run_id"])
-        first_step = firsts.get(run, [{}])[0]
         if row["settings"] not in arm_settings:
             arm_settings[row["settings"]] = parse_settings(json.loads(row["settings"]))
         parsed, settings = arm_settings[row["settings"]]
@@ -224,14 +222,8 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
                 prompts=PromptDigests(
                     *streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)
                 ),
-                first_step={
-                    name: value for name in FIRST if (value := first_step.get(name)) is not None
-                },
-                spent={
-                    name: value
-                    for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
-                    if name in (*PLANNED_TOTALS, *LENGTH_TOTALS) and value is not None
-                },
+                first_step=_recorded(firsts.get(run, [{}])[0], FIRST),
+                spent=_recorded(spent.get((run, (row["steps_planned"] or 0) - 1), {}), TOTALS),
                 first_minibatches=_first_minibatch_check(evidence, run, settings),
                 answers=_answer_digests(evidence, run),
                 base={
@@ -244,6 +236,11 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
             )
         )
     return out
+
+
+def _recorded(row: JsonObject, names: Sequence[str]) -> JsonObject:
+    """The columns of a record that are not None."""
+    return {name: row[name] for name in names if row.get(name) is not None}
 
 
 def parse_settings(nested: JsonObject) -> tuple[Settings | None, JsonObject]:
