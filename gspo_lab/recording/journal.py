@@ -411,8 +411,9 @@ def _is_record(item: JsonObject) -> bool:
     kind = item.get("kind", "")
     if not isinstance(kind, str) or kind not in RECORDS:
         return isinstance(kind, str)
-    has_names = all(isinstance(item.get(name), dict | None) for name in OBJECTS)
     complete = type(item.get("step")) is int and all(
         type(item.get(word)) is str for word in WORDS.get(kind, ())
     )
-    return complete and (kind != RunStatus.kind or has_names)
+    if kind != RunStatus.kind:
+        return complete
+    return complete and all(isinstance(item.get(name), dict | None) for name in OBJECTS)

@@ -19,6 +19,7 @@ from gspo_lab.analysis.readings import (
     Window,
     average,
     by_minibatch,
+    once,
     read,
     runs,
 )
@@ -220,6 +221,7 @@ def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict
     return out
 
 
+@once
 def axes(study: Source) -> tuple[dict[str, str], str]:
     """The axes of `AXES` that curves may be drawn against; and why one is missing, if it is."""
     paces: dict[str, list[float]] = {arm: [] for arm in study.arms}

@@ -15,7 +15,7 @@ from gspo_lab.analysis.stats import holm, paired_t
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.power import detectable_factor
 from gspo_lab.analysis.stats.simulation_cells import Cell, Conclusion, Method, kinds, stated
-from gspo_lab.analysis.stats.simulation_draws import NOISE, UNEVEN, draw_block
+from gspo_lab.analysis.stats.simulation_draws import UNEVEN, draw_block, normal_noise
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
@@ -268,7 +268,7 @@ CLAIMS = Method("4 claims, any with a word, Holm", _any_claim_settled, "at most 
 
 def _claim_cells() -> list[Cell]:
     cells = []
-    for name, (baseline, treatment) in {"normal": NOISE["normal"], **UNEVEN}.items():
+    for name, (baseline, treatment) in {"normal": (normal_noise, normal_noise), **UNEVEN}.items():
         draw = partial(draw_block, noises=(baseline, *repeat(treatment, 4)))
         method = CLAIMS if name == "normal" else stated(CLAIMS)
         cells += kinds(f"4 claims, {name}", (3, 5, 8), draw, method)

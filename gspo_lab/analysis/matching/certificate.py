@@ -110,7 +110,7 @@ class Certificate:
         """Every undeclared difference by the name under which it can be accepted."""
         return tuple(name for name, _, _, _ in self._mismatches)
 
-    @property
+    @cached_property
     def open(self) -> tuple[str, ...]:
         """The undeclared differences that were not accepted."""
         covered = set(chain.from_iterable(entry.differences for entry in self.acceptances))
@@ -311,7 +311,7 @@ def read_accepted(home: Path) -> tuple[Acceptance, ...]:
 
 def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> None:
     """Write all acceptances of a study atomically."""
-    write_json(home / ACCEPTED, [asdict(acceptance) for acceptance in acceptances])
+    write_json(home / ACCEPTED, list(map(asdict, acceptances)))
 
 
 def accept_mismatch(evidence: Evidence, declared: Declaration, reason: str) -> Certificate:

@@ -183,11 +183,13 @@ def facts(
     difference.
     """
 
+    tables = tuple(f"{key}." for key in keys)
+
     def chosen(trace: Trace) -> JsonObject:
         return {
             key.removeprefix("packages.").removeprefix("flags."): value
             for key, value in trace.facts.items()
-            if under(key, keys) and (null_is_a_value or value is not None)
+            if f"{key}.".startswith(tables) and (null_is_a_value or value is not None)
         }
 
     return pair.compare(name, chosen, pair.declared_under(*excused))

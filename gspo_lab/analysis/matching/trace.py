@@ -143,7 +143,7 @@ class Trace:
     seal: dict[str, str] | None
     """The digest of each evaluation's answers in the last line of the journal."""
 
-    @property
+    @cached_property
     def facts(self) -> JsonObject:
         """The facts of the last worker that began at step 0; without one, those of the first worker
         with facts.

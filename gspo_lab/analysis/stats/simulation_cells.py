@@ -329,10 +329,10 @@ def kinds(
 UNEVEN_FAMILIES = {
     "one of them 4x as noisy": (2, 3, 5),
     "the baseline 4x as noisy": (2, 3, 5),
-    "15 % of the baseline's runs unstable": (2, 4),
-    "20 % of every treatment's runs unstable": (2, 3),
-    "the baseline skewed": (2, 4),
-    "every treatment skewed": (2, 3),
+    "15 % of the baseline's runs unstable": (2, 4, 5),
+    "20 % of every treatment's runs unstable": (2, 3, 5),
+    "the baseline skewed": (2, 4, 5),
+    "every treatment skewed": (2, 3, 5),
 }
 """What is uneven where several arms stand against one, and the simulated numbers of arms."""
 UNEVEN_CONTRASTS = (
@@ -340,7 +340,9 @@ UNEVEN_CONTRASTS = (
     "20 % of one side's runs unstable",
     "10 % of one side's runs fall by 12 sd",
     "one arm 4x as noisy",
+    "one side 4x as noisy",
     SKEWED,
+    "one side skewed",
 )
 """What is uneven among the four arms of a simulated 2 x 2."""
 AT_LOOKS = f"looks after {LOOKS[0]} and {LOOKS[1]}"

@@ -82,16 +82,6 @@ SAMPLERS: Mapping[str, NoiseSampler] = {
     "deep-falls": deep_falls_noise,
 }
 
-NOISE: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
-    "normal": (normal_noise, normal_noise),
-    "one arm 4x as noisy": (noisy_noise, normal_noise),
-    "heavy tails, t3": (heavy_tailed_noise, heavy_tailed_noise),
-    "skewed": (exponential_noise, exponential_noise),
-    "15 % of both arms' runs unstable": (unstable_noise, unstable_noise),
-}
-"""Noise of baseline and treatment, of standard deviation 1 unless the name says otherwise, with
-mean 0. The pairs' differences are symmetric around 0."""
-
 UNSTABLE = "15 % of one arm's runs unstable"
 DEEP = "10 % of one arm's runs fall by 12 sd"
 SKEWED = "one arm skewed"
@@ -100,8 +90,8 @@ UNEVEN: Mapping[str, tuple[NoiseSampler, NoiseSampler]] = {
     DEEP: (deep_falls_noise, normal_noise),
     SKEWED: (lognormal_noise, small_noise),
 }
-"""The same where only the baseline is unstable or skewed. The differences are not symmetric, though
-the means are equal."""
+"""Noise of baseline and treatment where only the baseline is unstable or skewed. The pairs'
+differences are not symmetric, though the means are equal."""
 
 
 def scores(

@@ -234,7 +234,7 @@ def metric_columns(table: str, metrics: Iterable[str], *, numbers: bool = False)
 
 def quoted(columns: Iterable[str]) -> str:
     """SQL for a list of columns."""
-    return ", ".join(f'"{column}"' for column in columns)
+    return '"' + '", "'.join(columns) + '"'
 
 
 WITH_GRADES = f"LEFT JOIN latest_grades USING ({ANSWER_KEY})"

@@ -20,8 +20,7 @@ from gspo_lab.analysis.stats.calibration import (
 )
 from gspo_lab.analysis.stats.simulation_cells import CELLS
 from gspo_lab.analysis.stats.simulation_draws import (
-    NOISE,
-    UNEVEN,
+    SAMPLERS,
     Benchmark,
     benchmark_scores,
     curves,
@@ -147,12 +146,13 @@ def test_too_few_studies_are_refused() -> None:
 
 def test_simulated_noise_has_the_declared_moments() -> None:
     rng = np.random.default_rng(0)
-    normal = scores(rng, NOISE["normal"], 20000, 3)
-    unequal = scores(rng, NOISE["one arm 4x as noisy"], 20000, 3)
+    even = SAMPLERS["normal"]
+    normal = scores(rng, (even, even), 20000, 3)
+    unequal = scores(rng, (SAMPLERS["noisy"], even), 20000, 3)
     assert np.corrcoef(normal.a.ravel(), normal.b.ravel())[0, 1] == pytest.approx(0.5, abs=0.02)
     assert unequal.a.var() == pytest.approx(17, rel=0.03)
-    for name, noise in {**NOISE, **UNEVEN}.items():
-        drawn = scores(rng, noise, 20_000, 3)
+    for name, noise in SAMPLERS.items():
+        drawn = scores(rng, (noise, even), 20_000, 3)
         assert (drawn.b - drawn.a).mean() == pytest.approx(0, abs=0.08), name
 
 
