@@ -31,10 +31,15 @@ def test_the_quickstart_is_accepted_by_every_engine_with_the_papers_aggregation(
 def test_areal_names_the_options_under_which_it_takes_the_quickstart() -> None:
     path = DOCS.parent / "studies/quickstart.toml"
     (arm, *_) = load_study(path, overrides=["engine=areal"]).arms.values()
-    with lab_error("to compare what it can do: --set") as refused:
+    with lab_error(r"--set arm.NAME.KEY=VALUE\); to compare what it can do: --set") as refused:
         check_engine(arm.name, arm.settings)
     words = shlex.split(str(refused.value).partition("can do: ")[2])
-    study = load_study(path, overrides=["engine=areal", *words[1::2]])
+    own_key = "arm.gspo.update.warmup_updates="
+    overrides = ["engine=areal", *words[1::2], f"{own_key}3", f"{own_key}0"]
+    with lab_error("raises the learning rate by shares"):
+        for arm in load_study(path, overrides=overrides[:-1]).arms.values():
+            check_engine(arm.name, arm.settings)
+    study = load_study(path, overrides=overrides)
     for arm in study.arms.values():
         check_engine(arm.name, arm.settings)
     assert not any(finding.level == "error" for finding in lint_findings(study))

@@ -172,10 +172,14 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
         ("areal/events.out.tfevents.1795313067.vm", (), "0.085"),
     ],
 )
-def test_logs_of_real_runs(name: str, options: tuple[str, ...], value: str) -> None:
+def test_logs_of_real_runs_are_read_by_their_bare_names(
+    name: str, options: tuple[str, ...], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if "events" in name:
         pytest.importorskip("tensorboard")
-    answer = gspo_lab("diagnose", public(f"logs/{name}"), *options, "--json")
+    log = public(f"logs/{name}")
+    monkeypatch.chdir(log.parent)
+    answer = gspo_lab("diagnose", log.name, *options, "--json")
     found = {signal["name"]: signal for signal in answer.json["signals"]}
     assert found["clip-fraction"]["value"].startswith(value)
     assert found["clip-fraction"]["level"] == ("ok" if options else "unknown")
