@@ -7,7 +7,11 @@ import torch
 from assertions import assert_fields
 from lottery import MakeRun, components, experience_of
 
-from gspo_lab.training.engines.native.build_run import RunComponents, without_dropout
+from gspo_lab.training.engines.native.build_run import (
+    RunComponents,
+    thread_count,
+    without_dropout,
+)
 from gspo_lab.training.engines.native.experience import Experience, microbatches
 from gspo_lab.training.engines.native.optimizer_update import MinibatchRows, update_record
 
@@ -293,3 +297,13 @@ def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
         setting, experience = drifted(make_run, arm)
         gradients.append(gradient(setting, experience, fresh=False))
     assert relative(gradients[1], gradients[0]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("value", "threads"), [("3", 3), ("4,2", 4), ("", 1), (" 2", 2), ("0", 1), ("many", 1)]
+)
+def test_threads_are_those_that_the_environment_asks_for(
+    monkeypatch: pytest.MonkeyPatch, value: str, threads: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert thread_count() == threads

@@ -92,6 +92,12 @@ def _sampler(settings: Settings, base: Path, model: Any, tokenizer: Any) -> Samp
     return sampler
 
 
+def thread_count() -> int:
+    """The first number of OMP_NUM_THREADS, which is the outermost level's; 1 where it has none."""
+    outermost = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, int(outermost)) if outermost.isdecimal() else 1
+
+
 def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     """Load and build.
 
@@ -102,7 +108,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     check_dtype("update.dtype", settings.update.dtype, device)
     check_dtype("rollout.dtype", settings.rollout.dtype, device)
     if device.type == "cpu":
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        torch.set_num_threads(thread_count())
     torch.manual_seed(run.seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
     # It fills every new tensor first, a pass of its own, to find who reads what was never written.
