@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gspo_lab.cli.exchange import parse_pair, parse_settings
+from gspo_lab.cli.exchange import parse_columns, parse_settings
 from gspo_lab.cli.output import print_json, print_lines
 from gspo_lab.cli.shared_options import ConfigFile, Json, LoggedBy, Mapped
 from gspo_lab.common.states import Exit
@@ -63,11 +63,10 @@ def diagnose(
     from gspo_lab.analysis.diagnosis.log import guess_source
     from gspo_lab.exchange.importers import parse_run_spec, parse_stated_study
 
-    columns = dict(parse_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
     options: dict[str, object] = {"path": log, "source": source or guess_source(Path(log))}
-    options |= {"logged_by": logged_by, "map": columns, "config": config}
+    options |= {"logged_by": logged_by, "map": parse_columns(mapped), "config": config}
     spec = parse_run_spec(options, "diagnose")
-    settings = parse_stated_study(parse_settings(overrides), "log", "gspo-lab diagnose")
+    settings = parse_stated_study(parse_settings(overrides), "log", "--set")
     diagnosis = diagnose_log(read_log(spec, run, settings.of("")))
     if json:
         print_json(

@@ -120,7 +120,6 @@ def import_logs(
             key: value or key
             for key, _, value in (entry.partition("=") for entry in score_metric or ())
         }
-        columns = dict(parse_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
         options: dict[str, object] = {
             "source": source,
             "path": path,
@@ -129,7 +128,7 @@ def import_logs(
             "run_pattern": run_pattern,
             "logged_by": logged_by,
             "config": config,
-            "map": columns,
+            "map": parse_columns(mapped),
             "bench": bench,
             "ignore": ignored or [],
             "score": scores,
@@ -140,9 +139,8 @@ def import_logs(
             for key in list(settings)
             if key.startswith(RULE)
         }
-        raw: dict[str, object] = {"question": question} if question else {}
-        raw |= {"verdict": rule} if rule else {}
-        raw |= {"arm": {arm: settings}} if arm else settings
+        raw: dict[str, object] = {"arm": {arm: settings}} if arm else settings
+        raw |= {"question": question, "verdict": rule or None}
         imported = import_runs(
             runs,
             parse_stated_study(raw, study, "gspo-lab import"),
@@ -160,6 +158,11 @@ def parse_pair(entry: str, option: str, form: str) -> tuple[str, str]:
     if not key or not value:
         raise LabError(f"{option} {entry}: write it as {option} {form}")
     return key, value
+
+
+def parse_columns(mapped: list[str] | None) -> dict[str, str]:
+    """The columns and names of --map COLUMN=NAME."""
+    return dict(parse_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
 
 
 def parse_settings(overrides: list[str] | None) -> dict[str, object]:

@@ -91,21 +91,21 @@ C ; \boxed{c} ; yes ; lenient: a choice in small letters
 0.\overline{3} ; \boxed{0.3} ; no ; one place of a repeating decimal
 \pi ; \boxed{3.14\ldots} ; no ; nothing repeats
 \frac{1}{2} ; \boxed{\text{The answer is } \frac{1}{2}} ; yes ; words before it
+-3 ; \boxed{−3} ; yes ; a minus sign of Unicode
+3 ; \boxed{三} ; no ; another script
+2\sqrt{3} ; \boxed{2√3} ; yes ; a root of Unicode
+\sqrt{x+1} ; \boxed{√(x+1)} ; yes ; a root of Unicode with brackets
+[0,\infty) ; \boxed{[0, ∞)} ; yes ; an infinity of Unicode
+x^{-2} ; \boxed{x⁻²} ; yes ; a raised exponent
+x ; \boxed{x²} ; no ; a raised exponent
+a_1 ; \boxed{a₁} ; yes ; a lowered index
+\frac{7}{2} ; \boxed{3½} ; yes ; a fraction of Unicode
+6x ; \boxed{2·3x} ; yes ; a dot that multiplies
 """
 """Gold ; answer ; whether it is right ; why."""
 ROWS = [tuple(row.split(" ; ")) for row in TABLE.strip().splitlines()]
 ROWS += [
-    ("-3", "\\boxed{\u22123}", "yes", "a minus sign of Unicode"),
-    ("3", "\\boxed{\u4e09}", "no", "another script"),
     ("\\frac{7}{3}", "\\boxed{\u200b\\frac{7}{3}}", "yes", "an invisible character"),
-    ("2\\sqrt{3}", "\\boxed{2\u221a3}", "yes", "a root of Unicode"),
-    ("\\sqrt{x+1}", "\\boxed{\u221a(x+1)}", "yes", "a root of Unicode with brackets"),
-    ("[0,\\infty)", "\\boxed{[0, \u221e)}", "yes", "an infinity of Unicode"),
-    ("x^{-2}", "\\boxed{x\u207b\u00b2}", "yes", "a raised exponent"),
-    ("x", "\\boxed{x\u00b2}", "no", "a raised exponent"),
-    ("a_1", "\\boxed{a\u2081}", "yes", "a lowered index"),
-    ("\\frac{7}{2}", "\\boxed{3\u00bd}", "yes", "a fraction of Unicode"),
-    ("6x", "\\boxed{2\u00b73x}", "yes", "a dot that multiplies"),
     (r"25", r"\boxed{" + "(" * 900 + ")" * 900 + "}", "no", "too long to be looked at"),
 ]
 

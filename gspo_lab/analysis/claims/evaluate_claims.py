@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import Literal
 
 from gspo_lab.analysis.claims.claim import Claim
@@ -86,7 +86,7 @@ def judge(source: Source, *, every: bool = False) -> list[Result]:
     ]
     p_values = [None if result.claim.exact else result.p for result in results]
     adjusted = holm(p_values, len(tested))
-    results = [_adjust(result, p) for result, p in zip(results, adjusted, strict=True)]
+    results = list(starmap(_adjust, zip(results, adjusted, strict=True)))
     if every:
         declared = {result.claim.id for result in results}
         undeclared = (claim for claim in LIBRARY.values() if claim.id not in declared)

@@ -12,7 +12,7 @@ from gspo_lab.analysis.diagnosis.own_run import MINIBATCHES, read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.importers import read_log as read_run
-from gspo_lab.exchange.importers.base import RunSpec, few
+from gspo_lab.exchange.importers.base import JSON_TEXT, RunSpec, few, head_of
 from gspo_lab.exchange.importers.metric_names import Metric, recognise
 from gspo_lab.exchange.importers.run_specs import RunLog, runs_inside
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
@@ -31,7 +31,6 @@ SOURCES = {
     "*.tsv": "csv",
     "*.parquet": "parquet",
     "*.db": "trackio",
-    "*.json": "trl",
 }
 """Pattern of a file, or of a file in a folder -> the source that reads it."""
 CONFIGS = ("args.json", "config.yaml")
@@ -202,6 +201,8 @@ def guess_source(path: Path) -> str:
             return source
     if path.is_dir():
         raise LabError(f"{path}: no log in this folder is known; name its kind: --source")
+    if '"log_history"' in head_of(path):
+        return "trl"
     entry = _head(path)
     if entry is None or isinstance(entry.get("data"), dict):
         return "verl"
@@ -209,14 +210,8 @@ def guess_source(path: Path) -> str:
 
 
 def _head(path: Path) -> Mapping[str, Any] | None:
-    """The first object of JSON Lines; None for a console's text, in which a Python dict may
-    stand.
-    """
-    with path.open("rb") as file:
-        head = file.read(2)
-    if head[:1] != b"{" or head == b"{'":
-        return None
-    return next(entries(path), ("", {}))[1]
+    """The first object of JSON Lines; None for a console's text."""
+    return next(entries(path), ("", {}))[1] if JSON_TEXT.match(head_of(path)) else None
 
 
 def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:

@@ -12,7 +12,7 @@ independent.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import ClassVar
 
 import numpy as np
@@ -99,7 +99,7 @@ def ranking(
             _place(means[arm], means.values()),
             1 + ahead[arm],
             len(scores) - behind[arm],
-            tuple(_place(score, seed) for score, seed in zip(arm_scores, by_seed, strict=True)),
+            tuple(starmap(_place, zip(arm_scores, by_seed, strict=True))),
         )
         for arm, arm_scores in scores.items()
     ]

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Events:
             ]
             return Event(wall_time=run.started_at, step=step, summary=Summary(value=values))
 
-        _append(self._file(run), (event(step, row) for step, row in rows))
+        _append(self._file(run), starmap(event, rows))
 
     def _file(self, run: RunRows) -> Path:
         return self._folder / run.arm / f"s{run.seed}" / EVENTS

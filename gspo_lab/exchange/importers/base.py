@@ -1,10 +1,11 @@
 """The interface of a log reader, and what all readers share."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from pydantic import Field
 
@@ -45,8 +46,16 @@ NUMBERED = re.compile(
 """A step as text: "3/10" with the number of steps, "step 3"."""
 NOTHING = (None, "", "nan", "NaN")
 """Values of an empty field."""
-MOST_STEPS = 2**53
+MOST_STEPS = 10**9
+"""A larger number is a time, in seconds since 1970."""
+EXACT = 2**53
 """Floats represent every whole number up to this one."""
+COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zX")
+"""Beginnings of files of gzip, zip, bzip2 and xz."""
+UTF8 = "utf-8-sig"
+"""UTF-8 with or without the mark that Windows writes."""
+JSON_TEXT = re.compile(r"\s*(?:\[\s*[{\]]|\{(?!')|-?\d[\d.]*$)", re.MULTILINE)
+"""The beginning of JSON (Lines); Python prints a dict with ', and consoles begin lines with [."""
 
 
 AT_END = -1
@@ -144,20 +153,23 @@ def bench_name(text: str) -> str:
     return name.strip("._-")[:100] or "score"
 
 
+def json_value(text: Any) -> Any:
+    """The value that a text states as JSON; None without one."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
 def parse_number(value: Any) -> float | None:
     """A number (NaN and infinity included), also from text or a truth value; None for any other
     value.
     """
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if not isinstance(value, int | float):
+    if not isinstance(value, str | int | float):
         return None
     try:
         return float(value)
-    except OverflowError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -169,8 +181,12 @@ def parse_int(value: Any, where: str, name: str = "step") -> int:
     number = parse_number(value)
     if number is None and (match := NUMBERED.fullmatch(str(value))):
         number = float(match[1])
-    if number is None or not 0 <= number < MOST_STEPS or number != int(number):
-        raise LabError(f"{where}: its {name} is {value!r}, not a whole number from 0 on")
+    most = MOST_STEPS if name == "step" else EXACT
+    if number is None or not 0 <= number < most or number != int(number):
+        raise LabError(
+            f"{where}: its {name} is {value!r}, not a whole number from 0 on, or a time;"
+            f" another column may be it: --map {name}=NAME"
+        )
     return int(number)
 
 
@@ -205,12 +221,27 @@ def step_of(entry: Mapping[str, Any], names: Sequence[str], log: Log) -> tuple[s
 
 
 def check_file(path: Path, kind: str) -> Path:
-    """The path of a file that is not empty. LabError otherwise."""
+    """The path of a file that is not empty and not compressed. LabError otherwise."""
     if not path.is_file():
         raise LabError(f"{path}: no such file; give the path of {kind}")
-    if path.stat().st_size == 0:
+    with path.open("rb") as file:
+        head = file.read(4)
+    if not head:
         raise LabError(f"{path}: the file is empty; nothing to import")
+    if head.startswith(COMPRESSED):
+        raise LabError(f"{path}: compressed, or of Excel; give {kind}, unpacked")
     return path
+
+
+def open_text(path: Path) -> TextIO:
+    """A console's text, in which odd bytes may stand."""
+    return path.open(encoding=UTF8, errors="replace")
+
+
+def head_of(path: Path) -> str:
+    """The first characters of a text, enough to tell its kind."""
+    with open_text(path) as file:
+        return file.read(4096)
 
 
 def match_pattern(pattern: str, text: str) -> dict[str, str] | None:

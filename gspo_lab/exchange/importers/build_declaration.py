@@ -199,9 +199,10 @@ def declaration(
 
 def _raise(name: object, problems: list[str]) -> None:
     """LabError with a line per mistake, if there is one."""
+    if len(problems) == 1:
+        raise LabError(f"{name}: {problems[0]}")
     if problems:
-        mistakes = "mistake" if len(problems) == 1 else "mistakes"
-        raise LabError(f"{name}: {len(problems)} {mistakes}", details=tuple(problems))
+        raise LabError(f"{name}: {len(problems)} mistakes", details=tuple(problems))
 
 
 def _settings_of(

@@ -8,7 +8,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.exchange.importers import Imported, import_runs, parse_run_spec, parse_stated_study
 from gspo_lab.exchange.importers.base import RunSpec
-from gspo_lab.exchange.importers.run_specs import HOLES
+from gspo_lab.exchange.importers.run_specs import paths_of
 from gspo_lab.training.objectives.presets import PRESETS
 
 NO_LOG = "=LOG: name a log of this arm, as in grpo=out/grpo-s0 gspo=out/gspo-s0"
@@ -52,7 +52,7 @@ def import_compared(
             run = {"source": source_of(example), "path": path, "arm": arm, "seed": seed}
             specs.append(parse_run_spec({**reading, **run}, f"compare {arm}"))
     objectives = {arm: {"objective": arm} for arm in logs if arm in PRESETS}
-    statement = parse_stated_study({"arm": objectives} if objectives else {}, study, "compare")
+    statement = parse_stated_study({"arm": objectives}, study, "compare")
     return import_runs(runs, statement, specs)
 
 
@@ -71,14 +71,10 @@ def _seeded_logs(paths: Sequence[str]) -> Iterator[tuple[str, int | None, Path]]
 
 def _matches(pattern: str) -> list[Path]:
     """The logs that a path or a pattern names, 2 before 10. LabError if there is none."""
-    if not HOLES.search(pattern):
-        return [Path(pattern)]
-    head = Path(HOLES.split(pattern)[0] + "x").parent
-    logs = head.glob(str(Path(pattern).relative_to(head)).replace("{seed}", "*"))
-    in_order = sorted(logs, key=_with_equal_digits)
-    if not in_order:
+    logs = [path for path, _ in paths_of(RunSpec(path=pattern), Path(), [])]
+    if not logs:
         raise LabError(f"{pattern}: no log fits this pattern")
-    return in_order
+    return sorted(logs, key=_with_equal_digits)
 
 
 def _with_equal_digits(path: Path) -> str:

@@ -4,7 +4,6 @@ own name.
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +13,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.exchange.importers.base import (
     AT_END,
     CALLS,
+    EXACT,
     Log,
     RunSpec,
     few,
@@ -37,8 +37,8 @@ from gspo_lab.study.import_origin import Origin
 
 AVERAGED = -1
 """The mini-batch index of a row that is, or may be, a mean over several updates."""
-MOST = 2**53
-"""From this value on floats cannot represent every whole number."""
+LARGEST = 3.4e38
+"""The largest number of float32, in which trainers compute."""
 REWARD = "training reward"
 PROMPTS = "prompt_digest"
 PROMPT_NAMES = ("prompts_digest", "prompt_hash", "prompts", "prompt")
@@ -218,7 +218,7 @@ class Conversion:
             yield from self._row(step, step - first_step, self._sort(step, values))
         notes = self.log.notes
         for name, nonfinite_at in self._nonfinite.items():
-            notes.append(f"{name} is not finite, first at step {nonfinite_at}")
+            notes.append(f"{name} is not finite in float32, first at step {nonfinite_at}")
         for name, (text, count) in self.rounded.items():
             below = f"{text.lstrip('-')[1:]}5"
             notes.append(
@@ -239,7 +239,7 @@ class Conversion:
         for name, logged in values.items():
             places = self._places.get(name) or self._place(name)
             value = as_number(logged)
-            if not math.isfinite(value):
+            if not abs(value) <= LARGEST:
                 self._nonfinite.setdefault(name, step)
                 if self.names.becomes_nonfinite(name):
                     row.update["nonfinite"] = 1.0
@@ -306,7 +306,7 @@ class Conversion:
     def _convert_types(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """The values in their columns' types. LabError for a count that is not a whole number."""
         for name in values.keys() & WHOLE:
-            if not values[name].is_integer() or abs(values[name]) >= MOST:
+            if not values[name].is_integer() or abs(values[name]) >= EXACT:
                 raise LabError(
                     f"{self.where}: {name} is {values[name]:g} at step {step}, but this"
                     " column is a count; the lab has no column for a mean of counts: leave out its"

@@ -16,8 +16,8 @@ ROWS_AT_ONCE = 1 << 10
 """Rows that one SQLite call inserts."""
 ROUNDED_ZERO = re.compile(r"-?0\.00+")
 """A zero that was printed with a fixed number of decimals."""
-MISSING = word_set("n/a na none null - -- ? missing #n/a")
-"""Texts for a missing number, which a note may repeat."""
+MISSING = word_set("n/a na null - -- ? missing #n/a")
+"""Texts for a missing number, which a note may repeat; Python's own would look like a fault."""
 
 Number = float | str
 """A number; a zero that the program rounded stays the text that it printed, "0.000"."""

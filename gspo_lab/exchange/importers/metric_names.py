@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import product
+from itertools import product, starmap
 from typing import Any
 
 from pydantic import ValidationError
@@ -139,7 +139,7 @@ class MetricNames:
     def is_validation(self, name: str) -> bool:
         """Whether it is a number of an evaluation."""
         names = (name, self.plain(name))
-        return any(fnmatchcase(*pair) for pair in product(names, VALIDATION))
+        return any(starmap(fnmatchcase, product(names, VALIDATION)))
 
     def becomes_nonfinite(self, name: str) -> bool:
         """Whether it is a loss or a gradient norm, which is not finite after an update that is not
@@ -159,9 +159,8 @@ class MetricNames:
 
     def planned(self, logged: Mapping[str, Any]) -> int | None:
         """The number of steps that the run was to have, by its settings; None if not known."""
-        values = (logged.get(key) for key in self.table.get("planned", ()))
-        counts = (value for value in values if isinstance(value, int) and value > 0)
-        return next(counts, None)
+        values = map(logged.get, self.table.get("planned", ()))
+        return next((value for value in values if isinstance(value, int) and value > 0), None)
 
     def settings(self, logged: Mapping[str, Any]) -> dict[str, Any]:
         """A program's settings, by its dotted keys, as the lab's dotted settings.

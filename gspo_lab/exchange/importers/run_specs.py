@@ -3,7 +3,7 @@
 import importlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
@@ -113,11 +113,11 @@ def _legal(log: RunLog, notes: list[str]) -> RunLog:
             " it: --map arm=NAME"
         )
     notes.append(f"arm {log.arm} is named {name}")
-    return RunLog(name, log.seed, log.path, log.run, log.spec)
+    return replace(log, arm=name)
 
 
 def _logs_of(spec: RunSpec, base: Path, notes: list[str]) -> Iterator[RunLog]:
-    paths = _paths(spec, base, notes)
+    paths = paths_of(spec, base, notes)
     if not paths:
         raise LabError(f"{spec.path}: nothing in {base} fits this pattern")
     for path, path_match in paths:
@@ -193,7 +193,7 @@ def _columns(path: Path, spec: RunSpec) -> str:
     return f"; or name their columns, --map arm=NAME --map seed=NAME: it has {few(names, 12)}"
 
 
-def _paths(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict[str, str]]]:
+def paths_of(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict[str, str]]]:
     """The paths that match the spec's pattern, sorted, with the parts for arm and seed."""
     pattern = str(base / spec.path)
     if not HOLES.search(spec.path):

@@ -13,6 +13,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +22,7 @@ from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.exchange.importers.base import (
     AT_END,
+    UTF8,
     Log,
     LoggedRow,
     RunSpec,
@@ -158,9 +160,7 @@ def _answers(path: Path, run: str, spec: RunSpec) -> Iterator[AnswerRecord]:
 
 
 def _answer(entry: JsonMapping, spec: RunSpec, where: str) -> AnswerRecord:
-    def value(key: str) -> Any:
-        return first_entry(entry, spec.names_of(key))[1]
-
+    value = partial(_value, entry, spec)
     problem = value("problem")
     correct = value("correct")
     if problem is None or correct is None:
@@ -184,7 +184,7 @@ def _answer(entry: JsonMapping, spec: RunSpec, where: str) -> AnswerRecord:
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """The objects of a JSON Lines file, or the rows of a CSV or Parquet file.
+    """The objects of JSON Lines or of a JSON list, or the rows of a CSV or Parquet file.
 
     LabError for another file.
     """
@@ -219,7 +219,8 @@ def unnested(entry: JsonMapping, where: str) -> JsonMapping:
 
 
 def _json_lines(path: Path) -> Iterator[Entry]:
-    with path.open(encoding="utf-8-sig") as file:
+    """The object of each line, or those of a list, as json.dump writes a history."""
+    with path.open(encoding=UTF8) as file:
         place = 0
         while line := file.readline(LONGEST):
             place += 1
@@ -231,10 +232,13 @@ def _json_lines(path: Path) -> Iterator[Entry]:
             except (ValueError, RecursionError) as error:
                 if not line.endswith("\n") and len(line) < LONGEST:
                     return  # the program was killed, or is still writing its last line
-                raise LabError(f"{where}: no JSON object; JSON Lines have one a line") from error
-            if not isinstance(entry, dict):
-                raise LabError(f"{where}: {type(entry).__name__}, no JSON object")
-            yield where, entry
+                raise LabError(
+                    f"{where}: no JSON object; JSON Lines have one a line, a list has no indent"
+                ) from error
+            for row in entry if isinstance(entry, list) else (entry,):
+                if not isinstance(row, dict):
+                    raise LabError(f"{where}: {type(row).__name__}, no JSON object")
+                yield where, row
 
 
 def _csv(path: Path) -> Iterator[Entry]:
@@ -270,7 +274,7 @@ def _with_point(text: str | None, marks: Mapping[str, str]) -> str | None:
 
 def _fields(path: Path) -> Iterator[tuple[str, JsonMapping, str]]:
     """The rows of a table as they are written, with what parts their fields."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with path.open(encoding=UTF8, newline="") as file:
         lines = _lines(file, path)
         header = next(lines, "")
         if header.startswith("sep="):  # Excel's own line
@@ -321,9 +325,14 @@ def _parquet(path: Path) -> Iterator[Entry]:
 
 def run_of(entry: JsonMapping, spec: RunSpec, where: str) -> str:
     """The name of the run that a row belongs to."""
-    _, arm = first_entry(entry, spec.names_of("arm"))
-    _, seed = first_entry(entry, spec.names_of("seed"))
+    arm = _value(entry, spec, "arm")
+    seed = _value(entry, spec, "seed")
     if arm is not None and seed is not None:
         return f"{str(arm).strip()}/s{parse_int(seed, where, 'seed')}"
-    _, run = first_entry(entry, spec.names_of("run"))
+    run = _value(entry, spec, "run")
     return "" if run is None else str(run)
+
+
+def _value(entry: JsonMapping, spec: RunSpec, key: str) -> Any:
+    """The value under the source's name for a key; None without one."""
+    return first_entry(entry, spec.names_of(key))[1]

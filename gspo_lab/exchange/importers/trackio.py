@@ -2,23 +2,30 @@
 
 A row has `run_name`, `step` and a JSON object of metrics."""
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec, check_file, parse_int
+from gspo_lab.exchange.importers.base import (
+    Log,
+    LoggedRow,
+    RunSpec,
+    check_file,
+    json_value,
+    parse_int,
+)
 
 
 def runs(path: Path, spec: RunSpec) -> list[str]:
     """The names of the project's runs."""
     with _open(path) as database:
         query = "SELECT run_name FROM metrics GROUP BY run_name ORDER BY MIN(rowid)"
-        names = [str(name) for (name,) in database.execute(query)]
+        names = list(starmap(str, database.execute(query)))
     if not names:
         raise LabError(f"{path}: trackio logged nothing into it; nothing to import")
     return names
@@ -49,10 +56,7 @@ def _rows(path: Path, run: str) -> Iterator[LoggedRow]:
 
 
 def _json_object(text: Any) -> JsonObject:
-    try:
-        content = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return {}
+    content = json_value(text)
     return content if isinstance(content, dict) else {}
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.exchange.importers.base import Log, RunSpec, check_file, parse_int
+from gspo_lab.exchange.importers.base import UTF8, Log, RunSpec, check_file, parse_int
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
 STATE = "trainer_state.json"
-MODEL_KEYS = ("_name_or_path", "base_model_name_or_path", "r")
-"""Of a model its name, of adapters their rank too."""
-NOT_METRICS = ("step", "epoch")
+MODEL_KEYS = ("_name_or_path", "base_model_name_or_path", "r", "lora_alpha")
+"""Of a model its name, of adapters their rank and scale too."""
+RANKS = {"config.json": 0, "adapter_config.json": None}
+"""File of a whole model or of adapters -> their rank, where the file does not tell it."""
 MOST_BYTES = 1 << 30
 """Largest size of a history: a JSON file must fit into memory."""
+NOT_METRICS = ("step", "epoch")
 
 
 def read(path: Path, run: str, spec: RunSpec) -> Log:
@@ -62,9 +64,10 @@ def _config(folder: Path, notes: list[str]) -> tuple[JsonObject, list[Path]]:
         else:
             files.append(folder / ARGUMENTS)
             config |= arguments
-    for name in ("config.json", "adapter_config.json"):
+    for name, rank in RANKS.items():
         if (folder / name).is_file():
             model = read_config(folder / name)
+            config["r"] = rank
             config |= {key: model[key] for key in MODEL_KEYS if model.get(key)}
             files.append(folder / name)
     return config, files
@@ -72,7 +75,7 @@ def _config(folder: Path, notes: list[str]) -> tuple[JsonObject, list[Path]]:
 
 def _files(path: Path) -> list[Path]:
     """The state files to join: the last checkpoint of each output folder, by step."""
-    if path.is_file() or not path.is_dir():
+    if not path.is_dir():
         return [check_file(path, f"a {STATE}, a checkpoint or an output folder")]
     if (path / STATE).is_file():
         return [path / STATE]
@@ -94,14 +97,18 @@ def _number(file: Path) -> int:
 
 
 def _state(file: Path) -> JsonObject:
-    """The content of a state file, each row with a step. LabError if another program wrote it."""
+    """The content of a state file, or a list of its rows, each with a step. LabError if another
+    program wrote it.
+    """
     check_file(file, f"a {STATE}")
     if file.stat().st_size > MOST_BYTES:
         raise LabError(f"{file}: larger than {MOST_BYTES >> 30} GiB, which no {STATE} is")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))  # Python reads a bare NaN
+        content = json.loads(file.read_text(UTF8))  # Python reads a bare NaN
     except (ValueError, RecursionError) as error:
         raise LabError(f"{file}: not JSON ({error})") from error
+    if isinstance(content, list):
+        content = {"log_history": content}
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
         raise LabError(

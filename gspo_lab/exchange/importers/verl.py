@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec, check_file, parse_int
+from gspo_lab.exchange.importers.base import (
+    JSON_TEXT,
+    Log,
+    LoggedRow,
+    RunSpec,
+    check_file,
+    head_of,
+    open_text,
+    parse_int,
+)
 from gspo_lab.exchange.importers.config import LARGEST, read_config
 from gspo_lab.exchange.importers.tables import LONGEST, entries
 
@@ -31,9 +40,7 @@ PROCESS = re.compile(r"^\(\w+ pid=\d+[^)]*\) ?")
 def read(path: Path, run: str, spec: RunSpec) -> Log:
     """The file of either logger."""
     check_file(path, "verl's JSON Lines or console log")
-    with path.open("rb") as file:
-        head = file.read(2)
-    is_json = head[:1] == b"{" and head != b"{'"  # a Python dict is a configuration
+    is_json = JSON_TEXT.match(head_of(path))  # a Python dict is a configuration
     hydra = path.parent / HYDRA
     if hydra.is_file():
         log = Log("verl", (), (path, hydra), settings=read_config(hydra))
@@ -58,7 +65,7 @@ def _shown_config(path: Path) -> dict[str, Any]:
     none.
     """
     text = ""
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with open_text(path) as file:
         while (line := file.readline(LONGEST)) and len(text) < LARGEST:
             line = PROCESS.sub("", COLOUR.sub("", line))
             if CONSOLE.search(line):
@@ -75,7 +82,7 @@ def _shown_config(path: Path) -> dict[str, Any]:
 
 def _console(path: Path, log: Log) -> Iterator[LoggedRow]:
     empty = True
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with open_text(path) as file:
         while line := file.readline(LONGEST):
             match = CONSOLE.search(COLOUR.sub("", line.rstrip("\n")))
             if match is None:
@@ -87,4 +94,7 @@ def _console(path: Path, log: Log) -> Iterator[LoggedRow]:
             numbers = ((pair[1], WRAPPED.match(pair[2])) for pair in pairs if pair is not None)
             yield int(match[1]), {name: number[1] for name, number in numbers if number}
     if empty:
-        raise LabError(f"{path}: no line is of verl's form, 'step:N - name:value - ...'")
+        raise LabError(
+            f"{path}: no line is of verl's form, 'step:N - name:value - ...'; of rows that"
+            " TRL prints give its trainer_state.json"
+        )

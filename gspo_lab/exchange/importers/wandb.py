@@ -6,7 +6,6 @@ messages. E-mail, host and paths are ignored. A crashed run's file may end withi
 left out and noted.
 """
 
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -23,6 +22,7 @@ from gspo_lab.exchange.importers.base import (
     RunSpec,
     check_file,
     few,
+    json_value,
     match_pattern,
     parse_int,
     parse_number,
@@ -116,11 +116,7 @@ def _scalars(file: Path, log: Log) -> Iterator[LoggedRow]:
 
 def _item(item: Any) -> tuple[str, Any]:
     """A HistoryItem or ConfigItem: its key (a nested one's parts with dots) and its value."""
-    try:
-        value = json.loads(item.value_json)
-    except (ValueError, RecursionError):
-        value = None
-    return item.key or ".".join(item.nested_key), value
+    return item.key or ".".join(item.nested_key), json_value(item.value_json)
 
 
 def _rows_by_axis(

@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -166,9 +167,7 @@ class Evidence:
         """The study's runs in order. LabError for a study that the database lacks."""
         self.study(study)
         query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
-        return self.once(
-            (query, study), lambda: [RunKey(*row) for row in self.rows(query, (study,))]
-        )
+        return self.once((query, study), lambda: list(starmap(RunKey, self.rows(query, (study,)))))
 
 
 def _is_damaged(evidence: Evidence, refused: bool) -> bool:

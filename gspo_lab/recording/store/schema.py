@@ -9,6 +9,7 @@ column explained.
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
+from itertools import starmap
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -113,7 +114,7 @@ SHARED = {name: _column(name, entry) for name, entry in _TOML["shared"].items()}
 def _table(name: str) -> TableSpec:
     """A table of tables.toml."""
     entry = _TOML[name]
-    columns = tuple(_column(column, meaning) for column, meaning in entry["columns"].items())
+    columns = tuple(starmap(_column, entry["columns"].items()))
     return TableSpec(name, entry["meaning"], tuple(entry["key"]), columns)
 
 

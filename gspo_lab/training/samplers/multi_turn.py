@@ -10,6 +10,7 @@ in one batch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Any
 
 from gspo_lab.tasks.base import Problem, ReplyError, Task, Turn
@@ -32,9 +33,7 @@ def sample_multi_turn(
     next."""
     if task.max_turns == 1:
         return sampler.sample(requests, sampling, routes=routes)
-    dialogues = [
-        _Dialogue(request, problem) for request, problem in zip(requests, problems, strict=True)
-    ]
+    dialogues = list(starmap(_Dialogue, zip(requests, problems, strict=True)))
     unfinished = dialogues
     for turn in range(task.max_turns):
         drawn = sampler.sample(

@@ -120,7 +120,7 @@ logs = [
     ['csv: half steps', 'a.csv', "step,reward\n1.5,0\n", "its step is '1.5', not a whole number"],
     ['csv: a name twice', 'a.csv', "step,r,r\n1,0,0\n", 'two of its columns have one name'],
     ['csv: too much', 'a.csv', "step,r\n1,0,0\n", 'line 2: it has more fields than the header'],
-    ['jsonl: a list', 'a.jsonl', "[1, 2]\n", 'line 1: list, no JSON object'],
+    ['jsonl: a list', 'a.jsonl', "[1, 2]\n", 'line 1: int, no JSON object'],
     ['jsonl: pretty', 'a.jsonl', "{\n \"step\": 1\n}\n", 'line 1: no JSON object'],
     [
         'jsonl: no step',

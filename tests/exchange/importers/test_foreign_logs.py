@@ -4,7 +4,6 @@ import json
 import re
 import tomllib
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +68,6 @@ def records(folder: Path, kind: str, value: str) -> list[tuple[int, Any]]:
     return [(record["step"], record.get(value)) for record in run.records(kind)]
 
 
-def verl_rows(*rows: tuple[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"step": step, "data": data} for step, data in rows]
-
-
 VALIDATION = {
     "val-core/math/acc/mean@4": 0.4,
     "val-aux/math/acc/best@4/mean": 0.6,
@@ -89,11 +84,11 @@ TRL_EVALUATION = {
 
 
 def test_verl_validates_before_it_trains(tmp_path: Path) -> None:
-    rows = verl_rows(
-        (0, VALIDATION),
-        (1, {"critic/score/mean": 0.3}),
-        (2, {"critic/score/mean": 0.4, **VALIDATION}),
-    )
+    rows = [
+        {"step": 0, "data": VALIDATION},
+        {"step": 1, "data": {"critic/score/mean": 0.3}},
+        {"step": 2, "data": {"critic/score/mean": 0.4, **VALIDATION}},
+    ]
     said = brought(tmp_path, "verl", json_lines(tmp_path / "a.jsonl", rows), *ONE)
     assert records(tmp_path, "step", "reward_mean") == [(0, 0.3), (1, 0.4)]
     assert records(tmp_path, "score", "score") == [(0, 0.4), (2, 0.4)]
@@ -104,7 +99,8 @@ def test_verl_validates_before_it_trains(tmp_path: Path) -> None:
 def test_old_versions_of_verl_train_from_step_0(tmp_path: Path) -> None:
     """The row of step 0 holds the first update and what an evaluation after it scored."""
     training = {"critic/score/mean": 0.3, "actor/pg_clipfrac": 0.5}
-    rows = verl_rows((0, training), (1, {**training, "val/test_score/gsm8k": 0.4}))
+    scored = {**training, "val/test_score/gsm8k": 0.4}
+    rows = [{"step": 0, "data": training}, {"step": 1, "data": scored}]
     said = brought(tmp_path, "verl", json_lines(tmp_path / "a.jsonl", rows), *ONE)
     assert records(tmp_path, "step", "reward_mean") == [(0, 0.3), (1, 0.3)]
     assert records(tmp_path, "score", "score") == [(2, 0.4)]
@@ -124,44 +120,25 @@ def test_trl_evaluates_on_start(tmp_path: Path) -> None:
     assert records(tmp_path, "step", "reward_mean") == [(0, 0.1)], "an evaluation is no training"
 
 
-def reward_csv(path: Path, steps: list[int]) -> Path:
-    return csv_of(path / "a.csv", "step,r", *(f"{s},{i / 100}" for i, s in enumerate(steps)))
+RESUMED = [
+    # source, first line, and how a row is written
+    ("csv", "step,r", "{step},{reward}"),
+    ("csv", "step,metric,value", "{step},r,{reward}"),
+    ("verl", "", '{{"step": {step}, "data": {{"r": {reward}}}}}'),
+    ("verl", "", "step:{step} - r:{reward}"),
+    ("wandb", "_step,global_step,r", "{call},{step},{reward}"),
+]
 
 
-def reward_verl(path: Path, steps: list[int]) -> Path:
-    return json_lines(
-        path / "a.jsonl", verl_rows(*((s, {"r": i / 100}) for i, s in enumerate(steps)))
-    )
-
-
-def reward_console(path: Path, steps: list[int]) -> Path:
-    return csv_of(path / "a.log", *(f"step:{s} - r:{i / 100}" for i, s in enumerate(steps)))
-
-
-def reward_history(path: Path, steps: list[int]) -> Path:
-    lines = (f"{i},{s},{i / 100}" for i, s in enumerate(steps))
-    return csv_of(path / "a.csv", "_step,global_step,r", *lines)
-
-
-def reward_long(path: Path, steps: list[int]) -> Path:
-    lines = (f"{s},r,{i / 100}" for i, s in enumerate(steps))
-    return csv_of(path / "a.csv", "step,metric,value", *lines)
-
-
-@pytest.mark.parametrize(
-    ("source", "write"),
-    [
-        ("csv", reward_csv),
-        ("csv", reward_long),
-        ("verl", reward_verl),
-        ("verl", reward_console),
-        ("wandb", reward_history),
-    ],
-)
+@pytest.mark.parametrize(("source", "first_line", "row"), RESUMED)
 def test_a_resumed_log_counts_its_later_numbers(
-    tmp_path: Path, source: str, write: Callable[[Path, list[int]], Path]
+    tmp_path: Path, source: str, first_line: str, row: str
 ) -> None:
-    log = write(tmp_path, [1, 2, 3, 2, 3, 4])
+    rows = [
+        row.format(step=step, reward=call / 100, call=call)
+        for call, step in enumerate([1, 2, 3, 2, 3, 4])
+    ]
+    log = csv_of(tmp_path / f"a.{source.replace('wandb', 'csv')}", first_line, *rows)
     said = brought(tmp_path, source, log, *ONE, "--map", "reward=r")
     values = [value for _, value in records(tmp_path, "step", "reward_mean")]
     assert values == [0.0, 0.03, 0.04, 0.05]
@@ -216,7 +193,9 @@ def test_forms_of_a_step(tmp_path: Path, form: str) -> None:
     assert steps_of_rows(tmp_path, rows) == [3, 10]
 
 
-@pytest.mark.parametrize("form", ["epoch 3", "-3", "3.5", "1,000", "epoch 1 step 3", "x"])
+@pytest.mark.parametrize(
+    "form", ["epoch 3", "-3", "3.5", "1,000", "epoch 1 step 3", "x", "1700000060"]
+)
 def test_what_is_no_step(tmp_path: Path, form: str) -> None:
     log = json_lines(tmp_path / "a.jsonl", [{"step": form, "reward": 0.5}])
     assert "not a whole number from 0 on" in refused(tmp_path, "jsonl", log, *ONE)

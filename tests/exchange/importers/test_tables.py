@@ -120,7 +120,7 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
         (("--map", "rewrd=r"), "no column 'rewrd' (did you mean 'reward'?)"),
         (("--score-metric", "eval/acc"), "no number under eval/acc, the score to read"),
         (("--logged-by", "veril"), "unknown 'veril' (did you mean 'verl'?)"),
-        (("--set", "objective=gpso"), "1 mistake"),
+        (("--set", "objective=gpso"), "unknown objective 'gpso' (did you mean 'gspo'?)"),
     ],
 )
 def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], what: str) -> None:
@@ -165,20 +165,26 @@ def test_a_last_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> 
     assert frame(tmp_path, "x", "steps", "reward_mean") == [[1, 1.0]]
 
 
+LONG = """\
+{"step": 1, "metric": "r", "value": 0.25}
+{"step": 1, "metric": "odd", "value": 7}
+{"step": 2, "metric": "r", "value": NaN}
+{"step": 2, "metric": "odd", "value": 8}
+{"step": 2, "metric": "odd", "value": NaN}
+{"step": 3, "metric": "r", "value": Infinity}
+{"step": 3, "metric": "odd", "value": 9}
+"""
+
+
 def test_what_is_not_finite_is_noted_once_a_metric(tmp_path: Path) -> None:
     """Wide and long: r is not finite at 2 and 3, odd at 2 only beside a number, which counts."""
     csv_of(tmp_path / "wide.csv", "step,r,odd", "1,.25,7", "2,nan,8", "2,inf,nan", "3,-inf,9")
-    rows = [(1, "r", 0.25), (1, "odd", 7), (2, "r", math.nan), (2, "odd", 8), (2, "odd", math.nan)]
-    rows += [(3, "r", math.inf), (3, "odd", 9)]
-    json_lines(
-        tmp_path / "long.jsonl",
-        [dict(zip(("step", "metric", "value"), row, strict=True)) for row in rows],
-    )
+    (tmp_path / "long.jsonl").write_text(LONG)
     for name, source in (("wide.csv", "csv"), ("long.jsonl", "jsonl")):
         options = ("--study", source, "--arm", "a", "--seed", 0, "--map", "reward=r")
         said = bring(tmp_path, source, tmp_path / name, *options)
         assert [line for line in said.out.splitlines() if "finite" in line] == [
-            f"note: r is not finite, first at step 2 [{source}/a/s0]"
+            f"note: r is not finite in float32, first at step 2 [{source}/a/s0]"
         ], said
         rewards = [reward for _, reward in frame(tmp_path, source, "steps", "reward_mean")]
         assert rewards == pytest.approx([0.25, math.nan, math.nan], nan_ok=True)

@@ -96,7 +96,7 @@ def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: P
     said = one(tmp_path, tmp_path / "out", *GSPO)
     assert "the summary of the whole run, its last row, is left out" in said
     for name in ("reward", "grad_norm"):
-        assert said.count(f"{name} is not finite, first at step 2 [x/gspo/s0]") == 1
+        assert said.count(f"{name} is not finite in float32, first at step 2 [x/gspo/s0]") == 1
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx(
         [0.01, math.nan, 0.03], nan_ok=True
     )
@@ -280,5 +280,5 @@ def test_a_question_that_cannot_be_answered_is_refused(
         ' = "reward"}\n'
     )
     said = bring(tmp_path, tmp_path / "mine.toml")
-    assert (said.code, what in said.err, "mine: 1 mistake" in said.err) == (2, True, True), said
+    assert (said.code, said.err.count("\n"), what in said.err) == (2, 1, True), said
     assert not (tmp_path / "runs").exists()

@@ -19,6 +19,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -184,9 +185,7 @@ class PendingGroups:
         self._groups = []
         for step, place, states in state["groups"]:
             problem, requests = self._asked(step)[place]
-            rollouts = [
-                _put_back(request, drawn) for request, drawn in zip(requests, states, strict=True)
-            ]
+            rollouts = list(starmap(_put_back, zip(requests, states, strict=True)))
             self._groups.append(Group(step, place, problem, requests, rollouts))
 
     def _open(self) -> Iterator[tuple[Group, int]]:
