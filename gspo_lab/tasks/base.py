@@ -29,6 +29,7 @@ THINKING_MARKS = (
     ("<reasoning>", "</reasoning>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
+    ("◁think▷", "◁/think▷"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel|>analysis", "<|channel|>final"),

@@ -29,7 +29,7 @@ MAX_POWER = 20
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _SPACE = re.compile(r"\s*")
 _THINKING_TAG = re.compile(
-    r"<[/|]?(?:[a-z:_]*(?:think|thought|reasoning)|START_THINK|END_THINK|channel\|>[af])"
+    r"[<◁][/|]?(?:[a-z:_]*(?:think|thought|reasoning)|START_THINK|END_THINK|channel\|>[af])"
 )
 """A text without it and without `THINK]` holds none of the marks around thinking."""
 _PLACEHOLDER = re.compile(
@@ -53,7 +53,7 @@ class Unclosed(NoAnswer):
 
 def without_thinking(response: str) -> str:
     """The response behind its thinking; NoAnswer where the thinking does not end."""
-    angled = "<" in response and _THINKING_TAG.search(response)
+    angled = ("<" in response or "◁" in response) and _THINKING_TAG.search(response)
     if not angled and "THINK]" not in response:
         return response
     for opening, closing in THINKING_MARKS:

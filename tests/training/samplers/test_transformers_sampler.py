@@ -260,7 +260,12 @@ def test_joining_keeps_versions_masks_and_others_tokens() -> None:
 
 @pytest.mark.parametrize(
     "marks",
-    [("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>")],
+    [
+        ("<think>", "</think>"),
+        ("[THINK]", "[/THINK]"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+        ("◁think▷", "◁/think▷"),
+    ],
 )
 def test_marks_of_thinking_stay_in_the_text_where_they_are_special_tokens(
     marks: tuple[str, str],
