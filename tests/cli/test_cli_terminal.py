@@ -111,7 +111,7 @@ def test_init_asks_for_the_model_and_the_task(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lines = in_a_terminal("init", "mine", typed=typed)
-    assert any("model (a folder, a Hub id, or built-in) [tiny-qwen3]:" in line for line in lines)
+    assert "model (a folder, a Hub id, or built-in) [tiny-qwen3]:" in "\n".join(lines)
     assert lines[-1] == "next: gspo-lab plan mine/mine.toml"
     settings = load_study(Path("mine/mine.toml")).arms["gspo"].settings
     assert (settings.model, settings.task.name) == ANSWERS[typed]

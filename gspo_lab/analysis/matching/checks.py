@@ -454,7 +454,7 @@ def _first_different_item(evidence: Evidence, pair: RunPair, bench: str, step: i
         if a != b:
             difference = "text" if a[2] != b[2] else "reference"
             return f"question {index}, {a[0]}, has another {difference}"
-    return pair.describe_values(*(f"{len(asked)} answers" for asked in questions))
+    return pair.describe_values(*(f"{len(answers)} answers" for answers in questions))
 
 
 def _item_name(question: tuple[Any, ...]) -> str:
@@ -466,10 +466,10 @@ def benchmark_grader(pair: RunPair) -> Check:
     """Which grader, in which version, graded the benchmarks' answers."""
 
     def graders(trace: Trace) -> set[str]:
-        named: set[str] = set()
+        by_bench: set[str] = set()
         for bench in {bench for bench, _ in trace.answers if bench != ROLLOUT}:
-            named |= {f"{bench} by {grader}" for grader in trace.graders(bench)}
-        return named
+            by_bench |= {f"{bench} by {grader}" for grader in trace.graders(bench)}
+        return by_bench
 
     return pair.same_graders("benchmark grader", graders)
 

@@ -126,12 +126,11 @@ def signal_onset(
 
 
 def entropy_collapse(steps: ArrayLike, entropy: ArrayLike, planned_steps: int) -> Onset:
-    """First step from which the EMA(.9) of the token entropy is below 10 % of its start for w
-    steps.
+    """First step from which the EMA(.9) of the token entropy is below 10 % of its start.
 
-    w is the window of `stability`, and the start is the mean of the first w values. Not judged with
-    fewer than 2 w - 1 values. arXiv 2505.22617 and the threads of users call this collapse; a
-    reward may hold all the same."""
+    It must stay there for w consecutive steps. w is the window of `stability`, and the start is the
+    mean of the first w values. Not judged with fewer than 2 w - 1 values. arXiv 2505.22617 and the
+    threads of users call this collapse; a reward may hold all the same."""
     steps_T = finite(steps, "steps")
     values = finite(entropy, "entropy")
     same_length(steps_T, values, "steps and entropy")

@@ -184,7 +184,7 @@ def parse_int(value: Any, where: str, name: str = "step") -> int:
     most = MOST_STEPS if name == "step" else EXACT
     if number is None or not 0 <= number < most or number != int(number):
         raise LabError(
-            f"{where}: its {name} is {value!r}, not a whole number from 0 on, or a time;"
+            f"{where}: its {name} is {value!r}, not a whole number from 0 on below {most:,};"
             f" another column may be it: --map {name}=NAME"
         )
     return int(number)

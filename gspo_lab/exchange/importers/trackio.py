@@ -5,7 +5,6 @@ A row has `run_name`, `step` and a JSON object of metrics."""
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def runs(path: Path, spec: RunSpec) -> list[str]:
     """The names of the project's runs."""
     with _open(path) as database:
         query = "SELECT run_name FROM metrics GROUP BY run_name ORDER BY MIN(rowid)"
-        names = list(starmap(str, database.execute(query)))
+        names = [str(name) for (name,) in database.execute(query)]
     if not names:
         raise LabError(f"{path}: trackio logged nothing into it; nothing to import")
     return names

@@ -152,18 +152,17 @@ def rebuild(runs: Path) -> IngestReport:
 
 def _edited(connection: sqlite3.Connection, old: Path) -> tuple[str, ...]:
     """The runs whose records differ in the `old` database, though their files have not changed
-    since it was written. None where it has other tables.
-    """
-    runs: set[str] = set()
+    since. Empty where it has other tables."""
     if not old.exists():
         return ()
+    runs: set[str] = set()
     connection.execute("ATTACH ? AS old", (str(old),))
-    with suppress(sqlite3.Error):
+    try:
         for table in RECORD_TABLES.values():
-            for there, here in (("old", "main"), ("main", "old")):
+            for database, other in (("old", "main"), ("main", "old")):
                 rows = connection.execute(
-                    f"SELECT DISTINCT run_id FROM (SELECT {quoted(table.names)} FROM {there}."
-                    f"{table.name} EXCEPT SELECT {quoted(table.names)} FROM {here}.{table.name})"
+                    f"SELECT DISTINCT run_id FROM (SELECT {quoted(table.names)} FROM {database}."
+                    f"{table.name} EXCEPT SELECT {quoted(table.names)} FROM {other}.{table.name})"
                 )
                 runs.update(run for (run,) in rows)
         changed = connection.execute(
@@ -173,9 +172,11 @@ def _edited(connection: sqlite3.Connection, old: Path) -> tuple[str, ...]:
         present = {run for (run,) in connection.execute("SELECT run_id FROM main.runs")}
         for (path,) in changed:
             runs -= {run for run in runs if path.startswith(f"{run}/")}
-        runs &= present
-    connection.execute("DETACH old")
-    return tuple(sorted(runs))
+        return tuple(sorted(runs & present))
+    except sqlite3.Error:
+        return ()
+    finally:
+        connection.execute("DETACH old")
 
 
 def _move_to_backup(database: Path) -> Path:

@@ -157,8 +157,8 @@ def _split(
     varying = {}
     for key in sorted(set().union(*owners.values())):
         values = {name: owned.get(key, absent) for name, owned in owners.items()}
-        settled, *others = values.values()
-        if all(value == settled for value in others):
+        settled, *remaining = values.values()
+        if all(value == settled for value in remaining):
             shared[key] = settled
         else:
             varying[key] = values

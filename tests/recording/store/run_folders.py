@@ -5,7 +5,7 @@ journals.
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,8 @@ class Lab:
             sink.write(grades)
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(self.db)
-        try:
+        with closing(sqlite3.connect(self.db)) as connection, connection:
             return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
 
     def dump(self, db: Path | None = None) -> list[str]:
         """Everything in the database as SQL, in an order that does not depend on the order of

@@ -4,13 +4,11 @@ is.
 
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import chain
 
 import pytest
@@ -79,8 +77,8 @@ def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
 
 
 EDITS = (
-    "UPDATE steps SET reward_mean = 9 WHERE run_id = ? AND step = 0",
-    "DELETE FROM answers WHERE run_id = ?",
+    "UPDATE steps SET reward_mean = 9 WHERE run_id = ? AND step = 0 RETURNING step",
+    "DELETE FROM answers WHERE run_id = ? RETURNING step",
 )
 
 
@@ -94,11 +92,13 @@ def test_rebuild_names_the_runs_whose_records_were_changed_in_the_database(
         lab.write(run, *step_records(0), *answers(0, [1, 0]))
     ingest(lab.runs)
     assert rebuild(lab.runs).edited == ()
-    with closing(sqlite3.connect(lab.db)) as connection, connection:
-        assert connection.execute(edit, (runs[0],)).rowcount > 0
+    assert lab.query(edit, runs[0]), "it changed rows"
     lab.write(runs[1], *step_records(1))
     assert rebuild(lab.runs).edited == (runs[0],)
     assert rebuild(lab.runs).edited == ()
+    lab.write(runs[0], *step_records(1))
+    lab.query("DROP TABLE answers")
+    assert rebuild(lab.runs).edited == (), "a database with other tables, and a run that grew"
 
 
 def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:

@@ -300,7 +300,7 @@ def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "threads"), [("3", 3), ("4,2", 4), ("", 1), (" 2", 2), ("0", 1), ("many", 1)]
+    ("value", "threads"), {"3": 3, "4,2": 4, "": 1, " 2": 2, "0": 1, "many": 1}.items()
 )
 def test_threads_are_those_that_the_environment_asks_for(
     monkeypatch: pytest.MonkeyPatch, value: str, threads: int
