@@ -105,7 +105,9 @@ def clusters(session: nox.Session) -> None:
     Slurm (slurm-wlm, munge) needs root.
     """
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest", "pytest-timeout")
-    session.run("pytest", "--timeout", "420", "-m", "cluster", "tests/running/conduct", *session.posargs)
+    session.run(
+        "pytest", "--timeout", "420", "-m", "cluster", "tests/running/conduct", *session.posargs
+    )
     session.run("pytest", "tests/running/launch")
 
 
