@@ -36,8 +36,9 @@ class Terminal(io.StringIO):
 
 
 def gspo_lab(*arguments: object, columns: int | None = None) -> Said:
-    """`gspo-lab ARGUMENTS` in this process, in a pipe or on a terminal of so many columns, without
-    colours.
+    """Run `gspo-lab ARGUMENTS` in this process, without colours.
+
+    It writes into a pipe, or on a terminal of so many columns.
     """
     out, err = (io.StringIO(), io.StringIO()) if columns is None else (Terminal(), Terminal())
     with (

@@ -50,8 +50,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In whatever order files are run, those of a folder come together: one worker makes what they
-    share.
+    """Tests of one folder run together, in whatever order files are given.
+
+    One worker makes what they share.
     """
     folders = {
         folder: place
@@ -62,8 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each worker gets whole files and takes over from the other at the end: few fixtures are made
-    twice.
+    """Each worker gets whole files and takes over from the other at the end.
+
+    Few fixtures are made twice.
     """
     from xdist.scheduler import WorkStealingScheduling
 

@@ -186,8 +186,9 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(tmp_path: Path, starts: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """A study folder of the test's own; the warm start is made once for all, and workers are looked
-    after ten times as often as usual.
+    """A study folder of the test's own.
+
+    The warm start is made once for all. Workers are looked after ten times as often as usual.
     """
     monkeypatch.setattr("gspo_lab.running.conduct.worker_pool.TICK_SECONDS", 0.02)
     monkeypatch.setenv("GSPO_LAB_CACHE", str(starts))

@@ -1,10 +1,10 @@
-"""A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that
-a test knows them.
+"""A real engine that trains nothing: it counts.
 
-How it behaves stands in behaviour.json beside the study: {"fail": {"arm/s0": how}, "hold":
-{"arm/s0": step}, "deaf": false, "right": {"arm/s0": problems}, "bonus": {"arm": reward}}. A run
-that is held stays amid that step until it is asked to stop, or with "deaf" until its conductor is
-gone.
+Its numbers follow from arm, seed and step, so that a test knows them.
+
+behaviour.json beside the study sets how it behaves: {"fail": {"arm/s0": how}, "hold": {"arm/s0":
+step}, "deaf": false, "right": {"arm/s0": problems}, "bonus": {"arm": reward}}. A held run stays in
+the middle of that step until it is asked to stop, or with "deaf" until its conductor is gone.
 """
 
 import json
@@ -118,8 +118,10 @@ def record(run: Run, step: int, bonus: float, flat: bool) -> StepRecord:
 
 
 def updates(run: Run, step: int) -> list[UpdateRecord]:
-    """Clipping and log-ratios grow with the mini-batch; the first one has none, as everywhere. Odd
-    steps have three times the tokens and clip twice as much."""
+    """Clipping and log-ratios grow with the mini-batch; the first one has none.
+
+    Odd steps have three times the tokens and clip twice as much.
+    """
     out = []
     for minibatch in range(run.settings.update.minibatches):
         detail: dict[str, list[Any]] | None = None

@@ -1,5 +1,6 @@
-"""Tests that need programs to be isolated skip where this machine cannot, and fail where it can and
-the sandbox does not start.
+"""Tests that need isolated programs skip where this machine cannot isolate.
+
+They fail where it can and the sandbox does not start.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""A laboratory without training: studies declared and runs recorded as conductor and workers leave
-them.
+"""A laboratory without training.
+
+Studies are declared and runs recorded as conductor and workers leave them.
 """
 
 import json
@@ -62,8 +63,9 @@ def finish(home: Path, step: int, at: float | None = None) -> None:
 
 
 def recorded_anew(home: Path, items: Sequence[JsonObject]) -> None:
-    """A journal with other lines, every digest of which is right: whoever forged it knew them
-    all.
+    """A journal with other lines, every digest of which is correct.
+
+    Whoever forged it knew how to compute them all.
     """
     (home / "journal.jsonl").unlink()
     pending = []

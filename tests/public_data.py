@@ -1,5 +1,6 @@
-"""Public data that is not part of the project: in shared/data beside the checkout, or where
-GSPO_LAB_TEST_DATA says.
+"""Public data that is not part of the project.
+
+It is in shared/data beside the checkout, or where GSPO_LAB_TEST_DATA says.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""Embedded models of two layers, which runs take as their warm start: they train in half the
-time.
+"""Built-in models of two layers, which runs take as their warm start.
+
+They train in half the time.
 """
 
 import tempfile

@@ -82,8 +82,9 @@ def each(kind: type[Record], fields: Callable[[Run, Any], JsonObject | None]) ->
 def right(
     share: Callable[[Run, int], float], first: Callable[[Run, int], int] = lambda run, step: 0
 ) -> Change:
-    """After so many steps this share of the 20 problems is right: the first ones, or those from
-    `first` on.
+    """After so many steps this share of the 20 problems is correct.
+
+    These are the first ones, or those from `first` on.
     """
 
     def change(run: Run, record: Record) -> Record:
@@ -96,7 +97,7 @@ def right(
 
 
 def by_seed(run: Run, step: int) -> int:
-    """From which problem on a run is right:
+    """From which problem on a run is correct.
 
     GSPO's arms from that of their seed's number on, once they are trained.
     """
@@ -118,9 +119,10 @@ def make_lab(
     record: bool = True,
     arms: Sequence[str] | None = None,
 ) -> Path:
-    """A database of one study (added to the folder's others). `gain` is what GSPO's arms score
-    above the others; `until` is the step at which a run's records end, `end` its last state (None:
-    nobody wrote one). `arms` are those that are run; None: all.
+    """A database of one study, added to the folder's others.
+
+    `gain` is what GSPO's arms score above the others. `until` is the step at which a run's records
+    end, `end` its last state (None: nobody wrote one). `arms` are those that are run; None: all.
     """
     path = folder / "studies" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,8 +211,9 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
 def update(
     run: Run, step: int, minibatch: int, sequence: bool, moe: bool, rng: np.random.Generator
 ) -> UpdateRecord:
-    """One update: nothing is clipped at mini-batch 0, GSPO clips hundreds of times as much as GRPO
-    afterwards.
+    """One update: nothing is clipped at mini-batch 0.
+
+    Afterwards GSPO clips hundreds of times as much as GRPO.
     """
     token = 0.0 if minibatch == 0 else float(abs(rng.normal(4e-4, 2e-4)) * minibatch)
     by_sequence = (

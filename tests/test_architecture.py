@@ -1,5 +1,6 @@
-"""docs/development/architecture.md against the code: imports, lengths of files, and what no file
-may say.
+"""docs/development/architecture.md against the code.
+
+Imports, lengths of files, and what no file may say.
 """
 
 import ast
@@ -201,8 +202,9 @@ FOLDERS = {"analysis", "common", "exchange", "recording", "running", "training"}
 
 
 def room_of(module: str) -> str:
-    """The room of a dotted name inside the package: its longest part that has a floor; "" if none
-    has.
+    """The layer of a dotted name inside the package.
+
+    It is the name's longest part that has a floor; "" if none has.
     """
     while module and module not in FLOORS:
         module = module.rpartition(".")[0]
@@ -215,8 +217,9 @@ def room(path: Path) -> str:
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    """Every Python file of the package, parsed, but its front door, which holds the version and
-    `open`.
+    """Every Python file of the package, parsed, except its own `__init__.py`.
+
+    That file holds the version and `open`.
     """
     empty = {PACKAGE / folder / "__init__.py" for folder in ("", *FOLDERS)}
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path not in empty)
@@ -229,8 +232,9 @@ def shown(path: Path) -> str:
 
 @cache
 def imports(tree: ast.AST) -> list[tuple[str, int]]:
-    """(dotted module, line) of every import; `from a import b` counts as a.b, which may be a
-    module.
+    """(dotted module, line) of every import.
+
+    `from a import b` counts as a.b, which may be a module.
     """
     lines = []
     for node in ast.walk(tree):
@@ -249,8 +253,9 @@ def imported_rooms(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def at_import(tree: ast.AST) -> Iterator[ast.AST]:
-    """The statements that run when the module is imported: function bodies and `if TYPE_CHECKING`
-    left out.
+    """The statements that run when the module is imported.
+
+    Function bodies and `if TYPE_CHECKING` are left out.
     """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -297,8 +302,9 @@ def test_light_rooms_import_no_heavy_package_at_the_top() -> None:
 
 
 def test_torch_training_code_lives_in_the_native_engine_alone() -> None:
-    """Who calls backward() or makes an optimizer trains; only the engine and its models' warm start
-    do.
+    """Only the engine and its models' warm start train.
+
+    Code trains if it calls backward() or makes an optimizer.
     """
     homes = set()
     for path, tree in trees().items():
@@ -344,7 +350,9 @@ IN_A_RUN = {
 
 
 def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
-    """The store follows files by their names, a worker says which one is missing; all others ask a
+    """Only the store and a worker name files of a run folder.
+
+    The store follows files by their names; a worker says which one is missing. All others use a
     RunFolder.
     """
     by_hand = {
@@ -363,9 +371,7 @@ def test_no_file_is_two_rooms() -> None:
 
 
 def tracked() -> list[Path]:
-    """The files of the checkout that are, or with the next commit will be, under version
-    control.
-    """
+    """The files of the checkout under version control now or with the next commit."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     # whoever the checkout belongs to: git lists nothing of another user's without leave
@@ -403,8 +409,9 @@ def test_records_and_runs_are_not_under_version_control() -> None:
 
 
 def imported_modules() -> dict[str, set[str]]:
-    """The package's import graph: module -> modules that it names in any import, also one for types
-    alone.
+    """The package's import graph: module -> modules that it names in any import.
+
+    An import for types alone counts too.
     """
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): tree
@@ -468,8 +475,9 @@ THEIRS = (
 
 
 def pooled_in(tree: ast.AST) -> int:
-    """How often a file pools numbers itself: a method of that name, a function of numpy or
-    statistics, `sum / len`.
+    """How often a file pools numbers itself.
+
+    By a method of that name, a function of numpy or statistics, or `sum / len`.
     """
     count = 0
     for node in ast.walk(tree):

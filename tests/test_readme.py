@@ -1,6 +1,4 @@
-"""The README's blocks: commands that it shows are run, files that it names exist, its study
-loads.
-"""
+"""The README's blocks: commands are run, named files exist, its study loads."""
 
 import os
 import re
@@ -23,8 +21,9 @@ CONSOLE = {
 
 
 def run(command: str, tmp_path: Path, **environment: str) -> str:
-    """Run a `gspo-lab ...` line of the README from the repository's root with runs in a folder of
-    the test's.
+    """Run a `gspo-lab ...` line of the README from the repository's root.
+
+    Its runs are in a folder of the test's.
     """
     words = command.split()
     assert words[0] == "gspo-lab"
@@ -46,8 +45,9 @@ def run(command: str, tmp_path: Path, **environment: str) -> str:
 
 
 def shape(text: str) -> str:
-    """A text without what differs from machine to machine: the number of workers and the estimated
-    time.
+    """A text without what differs from machine to machine.
+
+    That is the number of workers and the estimated time.
     """
     return re.sub(r"\d+ workers|about .*? \(", "...", text)
 

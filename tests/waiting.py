@@ -1,5 +1,6 @@
-"""Processes, and waiting for a state, never for a time: how long it takes is the machine's
-affair.
+"""Processes, and waiting for a state, never for a time.
+
+How long it takes depends on the machine.
 """
 
 import subprocess
@@ -23,8 +24,9 @@ def until(true: Callable[[], Any], seconds: float = 240.0) -> Any:
 
 
 def until_said(process: "subprocess.Popen[str]", *words: str) -> str:
-    """Read what a process prints until every one of these has stood there; all that it has printed
-    so far.
+    """Read what a process prints until every one of these has stood there.
+
+    Return all that it has printed so far.
     """
     assert process.stdout is not None
     shown = ""
@@ -47,8 +49,9 @@ def ended(process: "subprocess.Popen[str]", code: int, shown: str = "") -> str:
 
 
 def alive(process: int) -> bool:
-    """Whether the process works on; one that nobody has waited for is as dead as one that is
-    gone.
+    """Whether the process works on.
+
+    One that nobody has waited for is as dead as one that is gone.
     """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

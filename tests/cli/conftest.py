@@ -1,5 +1,6 @@
-"""Every test works in a folder of its own, from which nothing on this machine can be seen by a
-relative path.
+"""Every test works in a folder of its own.
+
+No relative path leads from it to other files of this machine.
 """
 
 import os

@@ -42,8 +42,9 @@ def write_study(folder: Path, name: str = "seen", seeds: int = 2) -> Path:
 
 
 def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = "") -> None:
-    """The run folders that conducting the study `path` leaves; the run of arm/seed `unfinished` has
-    only begun.
+    """The run folders that conducting the study `path` leaves.
+
+    The run of arm/seed `unfinished` has only begun.
     """
     study = load_study(path)
     declare(study, runs)

@@ -70,8 +70,9 @@ LAUNCHER = (
 def test_run_and_plan_refuse_alike(
     here: Path, options: tuple[str, ...], told: str, commands: int
 ) -> None:
-    """An unknown launcher or key, a comparison that says little, a blank reason (which a plan does
-    not take).
+    """Mistakes in commands: an unknown launcher or key, a blank reason, a weak comparison.
+
+    A plan does not take the blank reason.
     """
     path = write_study(here)
     before = tree(here)

@@ -1,5 +1,6 @@
-"""What `check`, `list`, `show`, `report`, `export` and `rebuild` say of studies, to people and to
-scripts.
+"""What `check`, `list`, `show`, `report`, `export` and `rebuild` print about studies.
+
+People and scripts read it.
 """
 
 import csv
@@ -422,8 +423,9 @@ def step(index: int, failed: int | None) -> StepRecord:
 
 @pytest.fixture
 def path(here: Path) -> Path:
-    """Four runs that counted nothing, but one: 16 and 48 of 256 responses in two of its steps, an
-    eighth of 512.
+    """Of four runs only one counted something.
+
+    It counted 16 and 48 of 256 responses in two of its steps, an eighth of 512.
     """
     path = write_study(here)
     leave_runs(path, here / "runs")

@@ -103,8 +103,9 @@ def test_another_machine_s_runs_stand_in_the_report(here: Path) -> None:
 
 @pytest.mark.slow
 def test_a_real_study_is_replicated(here: Path) -> None:
-    """Two arms, one seed, one step, then the same once more: about 20 s, a minute on a busy
-    machine.
+    """Two arms, one seed, one step, then the same once more.
+
+    It takes about 20 s, a minute on a busy machine.
     """
     (here / "tiny.toml").write_text(REAL)
     assert gspo_lab("run", "tiny.toml", "--jobs", 1).code == 0

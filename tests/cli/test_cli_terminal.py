@@ -20,8 +20,9 @@ STUDY = Path(__file__).parents[2] / "studies" / "near_collapse.toml"
 
 
 def in_a_terminal(*words: str, columns: int = 80, typed: bytes = b"") -> list[str]:
-    """The lines that a command of its own process writes on a terminal, without the terminal's own
-    folding. What is `typed` waits there for its questions.
+    """The lines that a command writes on a terminal, before the terminal folds them.
+
+    The command has a process of its own. `typed` answers its questions.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))

@@ -59,8 +59,9 @@ def grade(problem, answer):
 
 @pytest.fixture
 def study(here: Path) -> Path:
-    """An untrained model and a reward that any text may win, so that every step has something to
-    learn from.
+    """An untrained model and a reward that any text may win.
+
+    So every step has something to learn from.
     """
     (here / "lottery.py").write_text(GRADER)
     problems = [json.dumps({"prompt": f"ticket {index}:", "reference": ""}) for index in range(32)]

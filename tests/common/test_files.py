@@ -138,8 +138,9 @@ def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) ->
 
 @pytest.fixture
 def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """What was brought to the disk, in order, by the name it had then, and whether `new` was at its
-    place by then.
+    """What was synced to the disk, in order, by the name that it had then.
+
+    Also whether `new` was at its place by then.
     """
     seen: list[tuple[str, bool]] = []
     fsync = os.fsync

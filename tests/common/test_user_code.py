@@ -1,5 +1,6 @@
-"""A user's files are what their source says, whatever Python's cache holds, and nothing is written
-beside them.
+"""A user's files are what their source says, whatever Python's cache holds.
+
+Nothing is written beside them.
 """
 
 import hashlib
@@ -28,8 +29,9 @@ def caching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def written(folder: Path, text: str) -> None:
-    """The same size and the same time, whatever stands in it: nothing that Python's cache could
-    notice.
+    """The file keeps its size and time, whatever its content.
+
+    So Python's cache cannot notice the change.
     """
     path = folder / "their_own.py"
     path.write_text(text)

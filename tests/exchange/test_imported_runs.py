@@ -1,5 +1,6 @@
-"""Runs that another program recorded: read like any other, never called matched, never gone on
-with.
+"""Runs that another program recorded are read like any other.
+
+They are never called matched and never resumed.
 """
 
 import json

@@ -1,5 +1,7 @@
-"""What the lab does that leaves files: each as a command in a folder, and what must lie there when
-it has ended well, however often it was struck down before."""
+"""What the lab does that leaves files, each as a command in a folder.
+
+Each states what must lie there when the command has ended well, however often it was killed before.
+"""
 
 import functools
 import hashlib

@@ -1,5 +1,6 @@
-"""Commands in children of one warm process, which has imported what they import: a start costs next
-to nothing.
+"""Commands in children of one warm process.
+
+It has imported what they import, so a start costs next to nothing.
 """
 
 import multiprocessing
@@ -32,8 +33,11 @@ MOST_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code (-9: killed), what it wrote, the operations on files that
-    it came to, and how long it took."""
+    """How a command ended.
+
+    Its exit code (-9: killed), what it wrote, the operations on files that it came to, and how long
+    it took.
+    """
 
     code: int
     said: str
@@ -47,8 +51,9 @@ NO_FAULT = Fault()
 def run(
     folder: Path, command: Sequence[str], fault: Fault = NO_FAULT, kill_after: float | None = None
 ) -> Ended:
-    """`gspo-lab COMMAND` in `folder`, or, where that begins with "worker", a worker; SIGKILL after
-    so many seconds.
+    """Run `gspo-lab COMMAND`, or a worker, in `folder`; SIGKILL after so many seconds.
+
+    It is a worker if the command begins with "worker".
     """
     environment = {
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),

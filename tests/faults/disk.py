@@ -1,5 +1,6 @@
-"""In a child of the suite: a disk that refuses, or a process that dies, at a chosen operation on a
-file.
+"""A disk that refuses, or a process that dies, at a chosen operation on a file.
+
+It runs in a child of the suite.
 
 Nothing of the package is changed. Python's audit hook tells each file that is opened for writing,
 moved or deleted; `os.fsync` and the writing of Python's own files are wrapped; SQLite tells each of
@@ -28,9 +29,11 @@ MOVES = {"os.rename": "rename", "os.remove": "unlink", "os.rmdir": "unlink", "os
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls the operation number `at` (-1: none): SIGKILL before it, SIGKILL with half of it
-    written, or the error of this name; an error that is `lasting` befalls later ones of its kind,
-    too. No file grows beyond `largest` bytes: its writer is killed there, or refused.
+    """What happens at the operation number `at` (-1: none).
+
+    SIGKILL before it, SIGKILL with half of it written, or the error of this name. A `lasting` error
+    also meets later operations of its kind. No file grows beyond `largest` bytes: its writer is
+    killed there, or refused.
     """
 
     how: str = KILL

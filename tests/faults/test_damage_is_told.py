@@ -1,5 +1,6 @@
-"""Damage that once stayed silent: each is told by the next command, and nothing false is
-counted.
+"""The next command reports damage that was once silent.
+
+It counts nothing false.
 """
 
 import json

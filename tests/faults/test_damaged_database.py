@@ -1,5 +1,6 @@
-"""lab.db damaged in every way that disks know: told by whatever reads it, and mended by `rebuild`,
-row by row.
+"""lab.db damaged in every way that disks know.
+
+Whatever reads it reports the damage, and `rebuild` mends it, row by row.
 """
 
 import random

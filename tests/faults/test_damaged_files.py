@@ -1,5 +1,6 @@
-"""Files of the lab damaged as disks and editors do: told by the next command, or nothing that was
-recorded changed.
+"""Files of the lab, damaged as disks and editors do.
+
+The next command reports the damage, or nothing that was recorded has changed.
 """
 
 import json

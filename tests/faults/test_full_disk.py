@@ -1,5 +1,6 @@
-"""A full disk, for which a limit on the size of files stands: one line that names the file, and
-nothing lost.
+"""A limit on the size of files stands for a full disk.
+
+One line names the file, and nothing is lost.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""Whatever writes files, struck down at any operation on any of them: the same command ends as if
-nothing had been.
+"""Commands that write files, killed at any operation on any of them.
+
+The same command then ends as if nothing had happened.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""A study of a thousand runs: what reads them all ends, within bounds of processor time and
-size.
+"""Everything that reads a study of a thousand runs ends within bounds of time and size.
+
+The time is processor time.
 """
 
 import os
@@ -28,8 +29,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def spent(*command: str) -> tuple[Said, float]:
-    """What a command said, and the processor time that it took, without imports that an earlier one
-    has made.
+    """What a command printed, and its processor time.
+
+    The time is without imports that an earlier one has made.
     """
     began = time.process_time()
     output = gspo_lab(*command)
@@ -44,8 +46,11 @@ def spent(*command: str) -> tuple[Said, float]:
 def test_what_reads_a_thousand_runs_takes_seconds(
     command: tuple[str, ...], code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bounds are four times the figures of docs/results/performance.md: they catch squares.
-    Made-up answers are not those of the problems, which `certify` tells."""
+    """The bounds are four times the figures of docs/results/performance.md.
+
+    They catch quadratic growth. Made-up answers are not those of the problems, which `certify`
+    reports.
+    """
     output, seconds = spent(*command)
     with capsys.disabled():
         print(f"\n  {' '.join(command)}, {2 * SEEDS} runs: {seconds:.2f} s of processor time")

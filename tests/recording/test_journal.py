@@ -65,8 +65,9 @@ def test_what_is_written_comes_back_in_order_as_plain_json_lines(tmp_path: Path)
 
 
 def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
-    """Killed at any byte: the lines before the cut are read, the torn one is not, and the next
-    reader goes on there.
+    """A writer is killed at any byte.
+
+    The lines before the cut are read, the torn one is not, and the next reader goes on there.
     """
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 3))
@@ -82,8 +83,9 @@ def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [1, FIRST_LOOK_BYTES // 3, 3 * FIRST_LOOK_BYTES])
 def test_from_its_end_a_journal_is_read_in_pieces(tmp_path: Path, length: int) -> None:
-    """Lines shorter and longer than the first look, with a damaged and a torn one: what `scan`
-    finds, backwards.
+    """Lines shorter and longer than the first look, with a damaged and a torn one.
+
+    `scan` finds them backwards.
     """
     texts = [f"{i}" * length for i in range(9)]
     with Journal(tmp_path) as sink:
@@ -144,8 +146,9 @@ def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
 
 
 def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk: the write is cut at it, and the next
-    one goes on.
+    """A limit on the size of files stands for the full disk.
+
+    The write is cut at it, and the next one goes on.
     """
     code = (
         "import resource, signal, sys; from pathlib import Path\nfrom gspo_lab.recording.journal"
@@ -191,8 +194,9 @@ def test_a_lines_digest_is_over_the_digest_before_it_and_its_object(tmp_path: Pa
 
 
 def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
-    """Every bit of the middle line: what is read of the others is as it was, and something is
-    told.
+    """Every bit of the middle line is flipped.
+
+    The other lines are read as before, and the damage is reported.
     """
     path, lines = chained(tmp_path)
     complete = b"".join(lines)
@@ -235,10 +239,11 @@ def test_a_line_put_in_without_a_digest_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
-    """A write of two lines is cut in its second one, again and again: each time the first one
-    counts.
+    """A write of two lines is cut in its second one, again and again.
 
-    The next writer closes the torn line, of which nothing is missed: it is recorded again.
+    Each time the first one counts.
+
+    The next writer closes the torn line. Nothing of it is missed: it is recorded again.
     """
     path, _ = chained(tmp_path)
     for step in (5, 6):
@@ -259,8 +264,9 @@ def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
 def test_a_record_of_no_moment_and_a_status_whose_parts_have_no_names_are_damaged(
     tmp_path: Path,
 ) -> None:
-    """Whoever reads goes by a record's step, and by what a status says; kinds of later versions
-    pass.
+    """Readers go by a record's step and by what a status says.
+
+    Kinds of later versions pass.
     """
     path = tmp_path / JOURNAL
     started = {"kind": "status", "state": "started", "step": 1}

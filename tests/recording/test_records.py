@@ -75,8 +75,10 @@ def test_every_field_has_a_unit_and_a_meaning() -> None:
 
 
 def test_a_weight_is_a_recorded_count_of_the_same_record() -> None:
-    """A mean over tokens is pooled by tokens, one over evaluated responses by these responses'
-    tokens; a norm, a loss and a duration have no weight.
+    """Each metric is pooled by its own weight.
+
+    A mean over tokens is pooled by tokens, one over evaluated responses by these responses' tokens.
+    A norm, a loss and a duration have no weight.
     """
     for record in RECORDS.values():
         counts = {

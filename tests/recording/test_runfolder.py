@@ -72,8 +72,9 @@ def test_a_status_is_found_behind_any_length_of_answers_and_a_torn_line_is_none(
 
 
 def test_the_folder_and_the_database_void_alike(tmp_path: Path) -> None:
-    """Two rules would be two truths: the rows that `ingest` keeps are the records that the folder
-    says are in force.
+    """The rows that `ingest` keeps are the records that the folder calls in force.
+
+    Two rules would be two truths.
     """
     (tmp_path / "s.toml").write_text(
         'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "grpo"\n'

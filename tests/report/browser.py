@@ -1,5 +1,6 @@
-"""A real Chromium, driven over its debugging pipe: null-terminated JSON on two file descriptors, no
-package needed.
+"""A real Chromium, driven over its debugging pipe.
+
+Null-terminated JSON on two file descriptors needs no package.
 """
 
 import base64
@@ -160,8 +161,9 @@ class Browser:
         )
 
     def wait_for(self, expression: str, seconds: float = 240) -> None:
-        """Until a JavaScript expression is true; a page that is just being replaced has no answer
-        yet.
+        """Wait until a JavaScript expression is true.
+
+        A page that is just being replaced has no answer yet.
         """
         deadline = time.monotonic() + seconds
         true = False
@@ -197,8 +199,9 @@ class Browser:
         return [event["params"]["request"]["url"] for event in sent]
 
     def click(self, selector: str) -> None:
-        """The left button, down and up, in the middle of an element, wherever on the page that
-        is.
+        """Press and release the left button in the middle of an element.
+
+        The element may be anywhere on the page.
         """
         middle = "(b => ({x: b.x + b.width / 2, y: b.y + b.height / 2}))"
         box = self.evaluate(f"{middle}({selector}.getBoundingClientRect())")
@@ -235,8 +238,9 @@ class Browser:
 
 
 def scroll_through(browser: Browser) -> None:
-    """Every figure of the page has been near the window and is alive, those above a link's place
-    too.
+    """Every figure of the page has been near the window and is alive.
+
+    That includes those above a link's target.
     """
     browser.evaluate(
         "document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })"

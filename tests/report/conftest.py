@@ -1,5 +1,6 @@
-"""One finished study of four arms for all tests that only read, its page, and a browser to look at
-it.
+"""One finished study of four arms, its page, and a browser to look at it.
+
+All tests that only read share it.
 """
 
 import shutil

@@ -37,8 +37,9 @@ TWELVE = TWO_ARMS + "".join(
 
 
 class Case(NamedTuple):
-    """A study, how its runs went, and the word, the colour and a part of the sentences that its
-    page must show.
+    """A study, how its runs went, and what its page must show.
+
+    The page shows the verdict, the colour and a part of the sentences.
     """
 
     toml: str
@@ -51,8 +52,9 @@ class Case(NamedTuple):
 def scored(
     score: Callable[[Run, int], float], dying: Callable[[Run], bool] = lambda run: False
 ) -> Any:
-    """Runs with such scores, of 20 problems; those that are dying have updates that are not finite
-    from step 6 on.
+    """Runs with such scores, of 20 problems.
+
+    The updates of those that die are not finite from step 6 on.
     """
 
     def change(run: Run, record: Record) -> Record:

@@ -1,5 +1,6 @@
-"""Figures as data: axes, sentences, tables, headings, and Plotly JSON that is held against Plotly's
-own schema.
+"""Figures as data: axes, sentences, tables, headings and Plotly JSON.
+
+The JSON is checked against Plotly's own schema.
 """
 
 import json
@@ -103,8 +104,9 @@ def test_the_sentence_tells_the_ends_of_each_mean() -> None:
 
 
 def test_long_tables_hold_some_of_the_points_as_they_are_and_say_so() -> None:
-    """119 of 120 points in 59 rows: one in three, and the last; a mean of means would be another
-    number.
+    """119 of 120 points are in 59 rows: one in three, and the last.
+
+    A mean of means would be another number.
     """
     x = tuple(float(i) for i in range(120))
     head, rows, caption = numbers(lines(Series("a", x, x)))
@@ -317,8 +319,9 @@ def test_forty_arms_look_different_and_the_legend_has_their_dashes() -> None:
 
 
 def test_each_rule_has_one_colour_in_every_study(tmp_path: Path) -> None:
-    """GRPO's arm has the first colour and GSPO's the second, wherever they stand and whatever they
-    are called.
+    """GRPO's arm has the first colour and GSPO's the second.
+
+    Neither their order nor their names matter.
     """
     turned = TWO_ARMS.replace("[arm.grpo]", "[arm.x]\nupdate.learning_rate = 3e-5", 1).replace(
         '[arm.gspo]\nobjective = "gspo"', ""

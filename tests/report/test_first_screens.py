@@ -1,5 +1,7 @@
-"""First screens of many studies: each says what its study found, as the terminal does, fits its
-window, and breaks no rule of axe-core."""
+"""The first screen of each study says what its study found, as the terminal does.
+
+It fits its window and breaks no rule of axe-core.
+"""
 
 import io
 import json
@@ -141,8 +143,9 @@ def test_a_running_study_tells_its_time_with_units(pages: dict[str, Path]) -> No
 
 
 def test_no_arm_that_a_verdict_calls_worse_may_be_the_best(pages: dict[str, Path]) -> None:
-    """gspo is better than grpo: the 66 tests among twelve arms, which are weaker, must not call
-    grpo the best.
+    """gspo is better than grpo.
+
+    The 66 tests among twelve arms are weaker. They must not call grpo the best.
     """
     answer = json.loads(pages["twelve-arms"].with_suffix(".json").read_text())["studies"][
         "twelve-arms"

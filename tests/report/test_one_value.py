@@ -62,8 +62,9 @@ STOPPED = ("gspo-replay", 2)
 
 
 def uneven(run: Run, record: Record) -> Record:
-    """More tokens and more clipping in some updates than in others, and in the warm-up most of
-    all.
+    """Some updates have more tokens and more clipping than others.
+
+    Those of the warm-up have most of all.
     """
     if isinstance(record, StepRecord):
         return replace(record, device_seconds_total=(run.seed + 1.0) * (record.step + 1))
@@ -138,8 +139,9 @@ def test_the_folder_tells_every_choice_apart(found: Source) -> None:
 
 
 def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) -> None:
-    """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it
-    in.
+    """Table and figure "mini-batches ≥ 1" agree on the warm-up.
+
+    Once the table left it out and the figure had it in.
     """
     section = clipping_view(found)
     expert = experts_view(found)
@@ -199,8 +201,9 @@ def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> Non
 
 
 def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None:
-    """The verdict counted the answers' variance; "other numbers" and "interval, these problems" did
-    not.
+    """All intervals count the answers' variance, as the verdict does.
+
+    Once "other numbers" and "interval, these problems" did not.
     """
     for compared in compared_of(found):
         if compared.scalar.bench is None:
@@ -246,8 +249,9 @@ COUNTS = {
 }
 """Keys of numbers that count things, and need no reading."""
 SETTINGS = {"runs", "settings", "provenance", "certificate", "transcripts", "limits"}
-"""Keys that hold states, settings, facts, checks and answers: nothing in them is made of a run's
-numbers.
+"""Keys that hold states, settings, facts, checks and answers.
+
+None of their values is computed from a run's numbers.
 """
 
 
@@ -298,8 +302,9 @@ def test_every_number_in_the_json_has_its_reading(found: Source) -> None:
 def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
     found: Source, mutation: JsonObject | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows
-    another number.
+    """Every surface shows another number after each change of what is pooled.
+
+    Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out.
     """
     before = surfaces(found)
     if isinstance(mutation, str):
@@ -317,8 +322,9 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
 
 
 def surfaces(found: Source) -> list[Any]:
-    """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its
-    reading.
+    """GSPO's row in the answer's table, and its clipped share elsewhere.
+
+    That is in the terminal, and in the JSON with its reading.
     """
     table = section_html(answer_view(found)).partition('data-arm="gspo"></i>')[2]
     row = table.partition("</tr>")[0]
@@ -359,8 +365,9 @@ def in_export(found: Source, folder: Path) -> tuple[str, JsonObject]:
 def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
     found: Source, folder: Path, surface: Callable[[Source, Path], tuple[str, JsonObject]]
 ) -> None:
-    """Another weight, window or set of seeds would give other numbers, as the folder tells every
-    choice apart.
+    """Another weight, window or set of seeds would give other numbers.
+
+    So the folder distinguishes every choice.
     """
     key, values = surface(found, folder)
     known = read(found, Reading.parse(key))

@@ -1,5 +1,6 @@
-"""One verdict, one statement: every surface says the same of a subject, and no label stands without
-it.
+"""One verdict, one statement: every surface says the same of a subject.
+
+No label stands without it.
 """
 
 from pathlib import Path
@@ -128,8 +129,9 @@ def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
 
 
 def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
-    """p = .0293 (t = 2.6 / sqrt(5/6) on 6 degrees) alone excludes 0 and does not pass .05 / 3:
-    the fact must be the wider one.
+    """p = .0293 alone excludes 0 and does not pass .05 / 3.
+
+    t = 2.6 / sqrt(5/6) on 6 degrees. So the stored interval must be the wider one.
     """
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
     shifted = [pattern + 2.6 / np.sqrt(5), pattern, pattern + 0.1]
@@ -145,8 +147,9 @@ def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
 
 
 def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
-    """Three arms with one score each seed and no test among them: the verdict alone tells a
-    from c.
+    """Three arms with one score each seed and no test among them.
+
+    The verdict alone distinguishes a from c.
     """
     scores = {"a": [0.5, 0.4, 0.6], "b": [0.5, 0.6, 0.4], "c": [0.4, 0.5, 0.6]}
     found = ranking(scores, 0.05, lambda first, second: None, [("a", "c")])

@@ -34,8 +34,10 @@ HEIGHTS = "[...document.querySelectorAll('.plot')].map((one) => one.getBoundingC
 
 
 def comes_alive(browser: Browser, page: Path, width: int, dark: bool = False) -> None:
-    """Every figure in its place, without a complaint, a request, words that stand in each other, or
-    a page that scrolls sideways."""
+    """Every figure is in its place, without a complaint or a request.
+
+    No words overlap, and no page scrolls sideways.
+    """
     browser.open(page, width=width, dark=dark)
     before = browser.evaluate(HEIGHTS)
     assert min(before) >= 100, "every place has its height before anything is drawn"

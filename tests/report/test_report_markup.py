@@ -150,8 +150,9 @@ HOSTILE_LINES = (
 
 
 def shown(text: str) -> list[tuple[str, str]]:
-    """What a parser with tables, strikethrough and bare links makes of one paragraph: kinds and
-    contents.
+    """The kinds and contents that a parser makes of one paragraph.
+
+    The parser knows tables, strikethrough and bare links.
     """
     reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     block = reader.parse(text)

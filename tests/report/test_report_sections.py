@@ -1,5 +1,6 @@
-"""What the page says: pairs, forest, noise, flips, transcripts, calibration, claims, several
-studies.
+"""The sections of the page.
+
+They are pairs, forest, noise, flips, transcripts, calibration, claims and several studies.
 """
 
 import json
@@ -49,8 +50,9 @@ def section(report: Report, name: str, study: str = "toy") -> JsonObject:
 
 
 def exact(run: Run, record: Record) -> Record:
-    """Of 20 problems the first 8 are right; GSPO's runs get 4, 5 and 6 more, and lose the first
-    one.
+    """Of 20 problems the first 8 are correct.
+
+    GSPO's runs get 4, 5 and 6 more, and lose the first one.
     """
     if not isinstance(record, AnswerRecord):
         return record
@@ -66,9 +68,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_every_declared_number_has_its_interval_drawn(toy: Report) -> None:
-    """The primary score's d = .15, .20, .25: sd .05, t(2) = 4.3027, half-width 4.3027 * .05 /
-    sqrt(3) = .1242. Its row shares a scale with nothing but the margin, and .3242 lies at 1/1.05 of
-    it."""
+    """The primary score's d = .15, .20, .25 have a half-width of .1242.
+
+    sd .05, t(2) = 4.3027: 4.3027 * .05 / sqrt(3). Its row shares a scale with nothing but the
+    margin, and .3242 lies at 1/1.05 of it.
+    """
     [score, *_] = section(toy, "pairs")["scalars"]
     assert_fields(score, number="addition, primary", arm="gspo", estimate=0.2)
     assert [score["low"], score["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
@@ -114,9 +118,10 @@ def test_problems_that_changed_sides_are_counted_pair_by_pair(toy: Report) -> No
 
 
 def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report) -> None:
-    """Of 20 problems number 0 is lost (-1) on every seed, 1 to 7 and 14 to 19 do not change, 8 to
-    11 are won (+1) on every seed, 12 on two of three and 13 on one: column means -1, 0 x 13, 1 x 4,
-    2/3, 1/3, sum 4.
+    """The column means of 20 problems sum to 4.
+
+    Number 0 is lost (-1) on every seed, 1 to 7 and 14 to 19 do not change, 8 to 11 are won (+1) on
+    every seed, 12 on two of three and 13 on one: column means -1, 0 x 13, 1 x 4, 2/3, 1/3.
     """
     verdict = section(toy, "answer")["comparisons"]["gspo"]
     compared = verdict["paired"]
@@ -382,8 +387,9 @@ def test_each_word_quotes_its_own_row() -> None:
 
 
 def test_a_better_on_arms_with_unstable_runs_states_the_rate_of_its_direction() -> None:
-    """The row's own: of two arms, of several, of looks; beside no other word, and without unstable
-    runs nowhere.
+    """The rates of a row are its own: of two arms, of several, of looks.
+
+    They stand beside no other verdict. Without unstable runs they are nowhere.
     """
     low = [0.1, 0.12, 0.11, 0.1, 0.13]
     high = [0.5, 0.52, 0.5, 0.53, 0.52]

@@ -1,5 +1,6 @@
-"""The figures' data: what is averaged, what is paired, what is marked, and what is said where
-nothing was measured.
+"""The figures' data: what is averaged, paired and marked.
+
+Also the texts where nothing was measured.
 """
 
 import math
@@ -245,8 +246,9 @@ def test_the_spread_by_length(tmp_path: Path) -> None:
 
 
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
-    """No response had an advantage, so that no ratio was measured: an untrained model's first
-    steps.
+    """No response of an untrained model's first steps had an advantage.
+
+    So no ratio was measured.
     """
 
     change = each(UpdateRecord, lambda *_: {"response_detail": {"length": [], "sum_log_ratio": []}})
@@ -293,8 +295,9 @@ def test_arms_with_another_difference_are_no_replay_pair(tmp_path: Path) -> None
 
 
 def falling(run: Run, record: Record) -> Record:
-    """grpo seed 0: drift leaves its range at step 80, the reward falls at 100. gspo seed 1 has a
-    false alarm.
+    """grpo seed 0: drift leaves its range at step 80, the reward falls at 100.
+
+    gspo seed 1 has a false alarm.
     """
     rng = np.random.default_rng([run.seed, record.step])
     if isinstance(record, StepRecord):
@@ -362,8 +365,9 @@ not_finite = each(UpdateRecord, lambda _, one: {"nonfinite": int(one.step == 3)}
 def test_what_collapsed_is_counted_dated_and_put_down_to_a_cause(
     tmp_path: Path, how: JsonObject, begins: str, runs: list[tuple[Any, ...]], said: str
 ) -> None:
-    """An entropy's collapse is an event beside the reward's; of a stable study no signals are
-    read.
+    """An entropy's collapse is an event beside the reward's.
+
+    The signals of a stable study are not read.
     """
     section = written(make_lab(tmp_path, **how), collapse_view)
     text = section_markdown(section)

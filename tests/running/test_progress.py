@@ -1,5 +1,6 @@
-"""What people see while work goes on: the table at 80 and 120 columns, plain lines, warnings, and
-the time left.
+"""What people see while work goes on.
+
+The table at 80 and 120 columns, plain lines, warnings, and the time left.
 """
 
 import io
@@ -139,8 +140,9 @@ def test_warnings_are_said_once() -> None:
 
 
 def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured() -> None:
-    """One slot: 8 steps of 2 s, two evaluations of 2 answers a problem at 5 s, then a whole run
-    with its start.
+    """The work of one slot.
+
+    8 steps of 2 s, two evaluations of 2 answers a problem at 5 s, then a whole run with its start.
     """
     initial = cell("a", "s0", 2)
     repeated = cell("b", "s0", 0, State.QUEUED)

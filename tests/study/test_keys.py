@@ -1,5 +1,6 @@
-"""What follows from the keys' own declaration: a key said to be costly, tunable or an engine's is
-treated as such.
+"""What follows from the keys' own declaration.
+
+A key declared to be costly, tunable or an engine's is treated as such.
 """
 
 import pytest

@@ -1,5 +1,6 @@
-"""What a study's file says is what its arms resolve to; what it says wrongly is told, all of it, by
-dotted path.
+"""What a study's file says is what its arms resolve to.
+
+All its mistakes are reported, by dotted path.
 """
 
 from pathlib import Path

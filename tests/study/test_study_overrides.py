@@ -16,8 +16,11 @@ from gspo_lab.study.overrides import drop_options
 
 
 def resolved(study: Study, arm: str = "grpo") -> JsonObject:
-    """The settings by dotted key, the one benchmark's under `sums`; an engine without
-    options is dumped as its name alone, an objective without some keys at their defaults."""
+    """The settings by dotted key, the one benchmark's under `sums`.
+
+    An engine without options is dumped as its name alone, an objective without some keys at their
+    defaults.
+    """
     settings = study.arms[arm].settings
     data = settings.model_dump(mode="json")
     tables = {"engine": dict(settings.engine), "objective": dict(settings.objective)}
@@ -52,8 +55,9 @@ def other(key: str, annotation: Any, now: Any) -> str:
 
 
 def every_key() -> JsonObject:
-    """Every dotted key of a run that is no table, with its type; those of benchmarks under the test
-    study's.
+    """Every dotted key of a run that is no table, with its type.
+
+    Those of benchmarks are under the test study's.
     """
     out: JsonObject = {}
     for name, entry in Settings.model_fields.items():

@@ -1,5 +1,6 @@
-"""What no single key says: arms that would be the same run, splits that do not come out even, names
-that miss.
+"""Rules that no single key states.
+
+Arms that would be the same run, splits that do not come out even, names that miss.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Arms times seeds: the runs' order, what they carry across the wall, and the one yardstick of all
-arms.
+"""Arms times seeds: the runs' order and content.
+
+Also the one set of reference ranges for all arms.
 """
 
 import json

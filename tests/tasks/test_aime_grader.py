@@ -1,5 +1,6 @@
-"""Answers to AIME problems, graded by hand: what a careful person would say of each, and why the
-grader says so.
+"""Answers to AIME problems, graded by hand.
+
+Each case states a careful person's grade and why the grader agrees.
 """
 
 import time
@@ -152,8 +153,9 @@ def test_the_grade_shows_what_was_graded() -> None:
 
 
 def test_grading_is_quick_whatever_the_length() -> None:
-    """No longer than Python counts to 10,000, about 0.1 ms; long ones, full of braces, and
-    unterminated ones too.
+    """The grader takes no longer than Python needs to count to 10,000, about 0.1 ms.
+
+    Long answers, full of braces, and unterminated ones do not either.
     """
     long = "Let x be {a} and so on, $\\frac{1}{2}$. " * 1_000
     answers = [

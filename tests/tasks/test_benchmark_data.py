@@ -254,8 +254,9 @@ print("slept for", sum(slept), file=sys.stderr)
 
 @pytest.fixture
 def hub() -> Iterator[tuple[str, list[str]]]:
-    """A server that answers as the Hub does for one file of one commit; its address and what it was
-    asked.
+    """A server that answers as the Hub does for one file of one commit.
+
+    Its address and the requests to it.
     """
     asked: list[str] = []
     content = b'{"n": 1}\n{"n": 2}\n'

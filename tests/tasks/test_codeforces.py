@@ -1,5 +1,6 @@
-"""CodeForces problems: rows of the published shape, generated tests beside them, checkers in the
-sandbox.
+"""CodeForces problems: rows of the published shape and generated tests.
+
+Checkers run in the sandbox.
 """
 
 import json
@@ -154,8 +155,9 @@ def test_a_checker_that_gives_a_hundred_gives_no_prize_for_one(made: Callable[..
 def test_a_broken_checker_leaves_no_answer_to_its_problem_graded(
     made: Callable[..., Task], checker: str, error: str
 ) -> None:
-    """Else those that fail before the checker is asked would count, and those that pass would
-    not.
+    """A broken checker leaves every answer to its problem ungraded.
+
+    Otherwise answers that fail before the checker runs would count, and those that pass would not.
     """
     task = made(DOUBLE, SPLIT | {"generated_checker": checker})
     sound, broken = task.problems("held-out")
@@ -191,8 +193,9 @@ def test_a_checker_sees_every_test_s_correct_output_once(
 
 
 def test_large_outputs_are_checked_before_the_next_ones_are_made(made: Callable[..., Task]) -> None:
-    """Each of 8 outputs has 5 MB; this process holds one at a time, with what is sent to the
-    checker.
+    """Each of 8 outputs has 5 MB.
+
+    This process holds one at a time, with what is sent to the checker.
     """
     tests = [{"input": f"{number}\n", "output": f"0 {number}\n"} for number in range(8)]
     task = made(SPLIT | {"official_tests": tests, "time_limit": 20.0})

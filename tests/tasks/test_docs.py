@@ -1,5 +1,6 @@
-"""docs/reference/tasks.md is run: its files are written out and used, its tables are compared with
-the code.
+"""docs/reference/tasks.md is run.
+
+Its files are written out and used, and its tables are compared with the code.
 """
 
 import inspect

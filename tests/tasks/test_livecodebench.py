@@ -1,5 +1,6 @@
-"""LiveCodeBench: releases and windows of the published sizes, damaged files, and grading in the
-real sandbox.
+"""LiveCodeBench: releases and windows of the published sizes, and damaged files.
+
+Grading uses the real sandbox.
 """
 
 import base64
@@ -82,8 +83,9 @@ def own(write_rows: Write, can_isolate: None) -> Task:
 
 @pytest.fixture
 def release(write_rows: Write) -> Path:
-    """The folder of release_v5 with its real ids, dates and titles, and statements and tests of our
-    own.
+    """The folder of release_v5 with its real ids, dates and titles.
+
+    Statements and tests are our own.
     """
     rows = [json.loads(line) for line in public("lcb_v5_metadata.jsonl").read_text().splitlines()]
     start = 0

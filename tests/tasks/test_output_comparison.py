@@ -115,8 +115,9 @@ def most_memory(compare: Callable[[], ComparisonRule | None]) -> tuple[Compariso
 
 
 def test_many_equal_lines_are_compared_one_by_one() -> None:
-    """By each rule, without an object for each line; equal pairs of lines are read as numbers
-    once.
+    """The comparison by each rule needs no object for each line.
+
+    Equal pairs of lines are read as numbers once.
     """
     for line, rule in (
         (b"1", "strict"),

@@ -1,5 +1,6 @@
-"""Tasks of several turns: what a grade of them must hold, and a user's own with a function that
-replies.
+"""Tasks of several turns: what their grades must hold.
+
+Also a user's own task with a function that replies.
 """
 
 import json

@@ -76,8 +76,9 @@ def test_sums_are_graded_by_their_last_number(answer: str, reward: float) -> Non
 
 
 def test_chains_are_graded_number_by_number() -> None:
-    """37 + 55 = 92, 55 + 92 = 147 -> 47, 92 + 47 = 139 -> 39; an error costs its own number
-    alone.
+    """The errors of a chain: 37 + 55 = 92, 55 + 92 = 147 -> 47, 92 + 47 = 139 -> 39.
+
+    An error costs its own number alone.
     """
     task = build_task("chain", {"words": True, "length": 25})
     prompt = "A sequence begins with 37, 55. Each next number ..."

@@ -1,6 +1,4 @@
-"""Run folders with numbers that a pencil can follow, and the evidence that `ingest` makes of
-them.
-"""
+"""Run folders with numbers checked by hand, and the evidence that `ingest` makes of them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,9 +75,12 @@ def results(
     accept: bool = True,
     **settings: Any,
 ) -> dict[str, Result]:
-    """Claim id -> result, for a study of `evidence`; with `library` the other built-in claims are
-    read too. What sets the arms apart before the first update is accepted as a mismatch, so that
-    claims are judged all the same, unless `accept` is off. Seeds in `added` came later."""
+    """Claim id -> result, for a study of `evidence`.
+
+    With `library` the other built-in claims are read too. Unless `accept` is off, differences of
+    the arms before the first update are accepted mismatches, so that claims are judged. Seeds in
+    `added` came later.
+    """
     evidence(folder, numbers, **settings).close()
     if added:
         added_later(folder / "runs", "toy", *added)
@@ -105,8 +106,9 @@ def evidence(
     tables: str = "",
     **settings: Any,
 ) -> Evidence:
-    """The runs of a study of these arms; `claims` are declared by name, `tables` is further
-    TOML.
+    """The runs of a study of these arms.
+
+    `claims` are declared by name; `tables` is further TOML.
     """
     named = {
         "seeds": 3,

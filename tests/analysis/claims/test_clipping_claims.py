@@ -1,5 +1,6 @@
-"""C01 to C06 on numbers that were chosen so that the statistics can be worked out by hand. t(2,
-.975) = 4.30265.
+"""C01 to C06 on numbers whose statistics can be computed by hand.
+
+t(2, .975) = 4.30265.
 """
 
 import math
@@ -17,8 +18,9 @@ TWO_RULES = '[arm.grpo]\nobjective = "grpo"\n[arm.gspo]\nobjective = "gspo"\n'
 
 
 def clips(grpo: dict[int, float], gspo: dict[int, float], active: float = 0.2) -> Numbers:
-    """Clip fractions per seed on every mini-batch, also the first: cf's mean is then the number
-    itself.
+    """Clip fractions per seed on every mini-batch, the first included.
+
+    So the mean of the clip fraction is the number itself.
     """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
@@ -32,8 +34,9 @@ def clips(grpo: dict[int, float], gspo: dict[int, float], active: float = 0.2) -
 
 GRPO = {0: 0.001, 1: 0.001, 2: 0.001}
 GSPO = {0: 0.05, 1: 0.1, 2: 0.2}
-"""Ratios 50, 100, 200: log10 1.699, 2, 2.301, sd .30103, half-width 4.30265 x .30103 / sqrt(3) =
-.74781.
+"""The ratios are 50, 100, 200: log10 1.699, 2, 2.301.
+
+sd .30103, half-width 4.30265 x .30103 / sqrt(3) = .74781.
 """
 
 
@@ -100,8 +103,9 @@ def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Pa
 def test_where_the_gap_lies_decides_two_claims(
     tmp_path: Path, gspo: dict[int, float], active: float, word: str, published: str, said: str
 ) -> None:
-    """Beyond ten and short of what was published, below ten, on both sides of it, and with a
-    saturated arm.
+    """Ratios above ten, below ten, on both sides of it, and of a saturated arm.
+
+    The first ones are smaller than the published ratio.
     """
     entries = results(tmp_path, clips(GRPO, gspo, active))
     gap = entries["C04-clip-gap"]
@@ -133,8 +137,9 @@ def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(
 
 
 def bands(grpo: list[int], gspo: list[int]) -> Numbers:
-    """Tokens that each rule would bind at its range x 1/4 .. 4, the sides together, in every update
-    of both arms.
+    """Tokens that each rule would bind at 1/4 to 4 times its range.
+
+    Both sides together, in every update of both arms.
     """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:

@@ -30,8 +30,9 @@ def test_the_library_is_what_studies_may_name() -> None:
 
 
 def test_a_claim_that_nothing_here_tests_says_what_it_lacks(tmp_path: Path) -> None:
-    """Studies that named it before it left the library still open, and its test is none of the
-    family.
+    """Studies that named a claim before it left the library still open.
+
+    Its test does not belong to the family.
     """
     found = results(
         tmp_path, update_clips(), claims=["C24-less-variance", "C04-clip-gap"], library=False
@@ -92,8 +93,9 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
 def test_only_the_seeds_that_may_decide_are_read(
     tmp_path: Path, added: tuple[int, ...], looks: str, word: str
 ) -> None:
-    """C04's ratios are 50, 100, 200 on the first three seeds, and 1 on two more, whose runs are
-    saturated.
+    """C04's ratios are 50, 100, 200 on the first three seeds, and 1 on two more.
+
+    The runs of those two are saturated.
     """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
@@ -368,8 +370,9 @@ def test_a_claim_written_in_place(
 
 
 def test_a_curve_begins_where_it_was_first_measured(tmp_path: Path) -> None:
-    """Entropy is not measured in a step whose groups all have one reward; one that never is, is no
-    curve.
+    """A step whose groups all have one reward measures no entropy.
+
+    A run without any measured entropy has no curve.
     """
     table = IN_PLACE.format(
         metric="entropy",
@@ -528,8 +531,9 @@ def test_rules_are_compared_at_the_least_and_at_one_staleness(
     "region", ['"ratio"\ninside = [0.8, 1.25]', '"difference"\ninside = [-1.0, 1.0]']
 )
 def test_arms_that_are_the_same_to_rounding_support_no_claim(tmp_path: Path, region: str) -> None:
-    """The second arm's norms differ by 3e-8, as float32 rounds: a ratio of 1 by identity is no
-    evidence.
+    """The second arm's norms differ by 3e-8, as float32 rounds.
+
+    A ratio that is 1 by identity is not evidence.
     """
     claim = (
         '[[claim]]\nname = "same"\nmetric = "grad_norm"\nstatistic = "mean over'

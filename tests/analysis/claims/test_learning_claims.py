@@ -14,8 +14,9 @@ TUNED = PAIR + "clip_low = 0.02\nclip_high = 0.03\n"
 
 
 def learning(run: Run, step: int) -> int:
-    """Of 10 problems grpo has 3, 4, 5 right after 0, 5, 10 steps; gspo 3, 6 and 6, 7 or 8 by
-    seed.
+    """grpo answers 3, 4, 5 of 10 problems correctly after 0, 5, 10 steps.
+
+    gspo answers 3, 6 and, by seed, 6, 7 or 8.
     """
     last = 5 if run.arm == "grpo" else 6 + run.seed
     return {0: 3, 5: 4 if run.arm == "grpo" else 6, 10: last}[step]
@@ -126,8 +127,9 @@ def test_asymptotes_are_compared_and_midpoints_stated(
 
 
 def test_every_other_arm_has_its_asymptote_and_midpoint(tmp_path: Path) -> None:
-    """Of `slow` no curve bends, and `bare` recorded no FLOPs: neither is fitted, and the claim on
-    the two stands.
+    """No curve of `slow` bends, and `bare` recorded no FLOPs.
+
+    So neither is fitted, and the claim on the two arms still stands.
     """
     others = {"dapo": "dapo", "slow": "cispo", "bare": "rloo"}
     arms = PAIR + "".join(
@@ -179,8 +181,9 @@ LOW_PAIR = f'[arm.grpo]\nobjective = "grpo"\n{LOW}[arm.gspo]\nobjective = "gspo"
 
 
 def mismatch(grpo: float, gspo: float, spread: float = 1.1) -> Numbers:
-    """Flipped shares per rule, x 1, 1.01, 1.02 by seed; a response's mean spreads `spread` times
-    what tokens make.
+    """Flipped shares per rule, x 1, 1.01, 1.02 by seed.
+
+    A response's mean mismatch has `spread` times the deviation that independent tokens give.
     """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:

@@ -11,8 +11,9 @@ from gspo_lab.study import Run
 
 
 def routed(gains: dict[str, dict[int, float]], change: float = 0.06, fell: bool = True) -> Numbers:
-    """Constant rewards: the area under a curve is its height. grpo of seed 0 meets a loss that is
-    not finite.
+    """Constant rewards: the area under a curve is its height.
+
+    grpo with seed 0 meets a loss that is not finite.
     """
 
     def update(run: Run, step: int, minibatch: int) -> Fields:
@@ -88,8 +89,10 @@ def test_replay_is_judged_only_where_it_could_matter(
 def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(
     tmp_path: Path, fell: bool
 ) -> None:
-    """It gains .2, .25 and .3 whether or not a run fell and however little routing moves: those
-    needs keep a claim from being supported too easily, and hide no contradiction."""
+    """It gains .2, .25 and .3 whether or not a run collapsed and however little routing moves.
+
+    These preconditions keep a claim from being supported too easily. They hide no contradiction.
+    """
     numbers = routed({"grpo": NOTHING, "gspo": HELPS}, change=0.01, fell=fell)
     found = result(
         tmp_path, numbers, "C13-gspo-no-replay", arms=MOE, verdict="reward_margin = 0.02"
@@ -99,8 +102,9 @@ def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(
 
 
 def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
-    """GSPO gains .045, .05, .055 of reward: half-width .0124; wholly beyond a margin of .02, inside
-    one of .1.
+    """GSPO gains .045, .05, .055 of reward: half-width .0124.
+
+    The interval is wholly above a margin of .02 and inside one of .1.
     """
     gains = routed({"grpo": HELPS, "gspo": {0: 0.045, 1: 0.05, 2: 0.055}})
     undeclared, narrow, wide = (
@@ -120,8 +124,9 @@ def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
 
 
 def test_a_run_that_falls_in_the_other_arm_is_instability_too(tmp_path: Path) -> None:
-    """Only runs with replay fall, and gain less by it: replay is not what GRPO needed, and no need
-    may hide that.
+    """Only runs with replay collapse, and they gain less by it.
+
+    So GRPO did not need replay, and no precondition may hide that.
     """
     plain = routed({"grpo": {0: -0.2, 1: -0.25, 2: -0.3}, "gspo": NOTHING}, fell=False)
 
@@ -139,8 +144,9 @@ def test_a_run_that_falls_in_the_other_arm_is_instability_too(tmp_path: Path) ->
 def test_expert_change_is_a_direction_on_few_layers(
     tmp_path: Path, change: float, word: str
 ) -> None:
-    """A share cannot be negative: it supports from half of the published tenth on, and less
-    contradicts nothing.
+    """A share cannot be negative.
+
+    The claim is supported from half of the published tenth on. A smaller share contradicts nothing.
     """
     numbers = routed({"grpo": HELPS, "gspo": NOTHING}, change)
     found = result(tmp_path, numbers, "C09-expert-change", arms=MOE)
@@ -162,8 +168,9 @@ def test_a_dense_model_has_no_claims_about_experts(tmp_path: Path) -> None:
 
 
 def test_the_need_of_an_unstable_run_counts_what_the_page_counts(tmp_path: Path) -> None:
-    """Rewards are flat. grpo's final scores are below half of their best: three unstable runs, not
-    none.
+    """Rewards are flat, and grpo's final scores are below half of their best.
+
+    That makes three unstable runs, not none.
     """
 
     def right(run: Run, step: int) -> int:

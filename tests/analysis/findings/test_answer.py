@@ -22,8 +22,9 @@ STABILITY = TWO_ARMS + '[verdict]\nquestion = "stability"\n'
 
 
 def collapsing(*arms: str) -> Change:
-    """Runs of these arms die at step 6 and answer nothing right from then on; all others rise by .1
-    an evaluation.
+    """Runs of these arms die at step 6; all others rise by .1 an evaluation.
+
+    From step 6 on they answer nothing correctly.
     """
 
     def share(run: Run, step: int) -> float:
@@ -77,8 +78,9 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
 
 
 def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
-    """A study that says nothing of it asks for the score; of imported runs more are to be
-    imported.
+    """A study that does not name its question asks for the score.
+
+    If the runs are imported, the answer asks to import more.
     """
     with source(make_lab(tmp_path, gain=0.0)) as studied:
         found = answer(studied)
@@ -218,8 +220,9 @@ def test_fisher_s_exact_p_by_hand() -> None:
 
 
 def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) -> None:
-    """Against grpo three seeds resolve both arms; gspo and third differ by luck alone; no run is
-    missed.
+    """Against grpo three seeds resolve both arms.
+
+    gspo and third differ by chance alone. No run is missing.
     """
     toml = (
         TWO_ARMS + '[arm.third]\nobjective = "gspo"\nclip_low = 1e-3\n[verdict]\nlooks = [3, 5]\n'
@@ -238,8 +241,9 @@ def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) ->
 
 
 def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
-    """Three declared seeds are finished, nothing is resolved, and a fourth that was added is under
-    way.
+    """Three declared seeds are finished and resolve nothing.
+
+    A fourth seed that was added is under way.
     """
     database = make_lab(
         tmp_path, seeds=4, gain=0.0, end=lambda run: None if run.seed == 3 else "finished"
@@ -252,9 +256,7 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
 
 
 def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
-    """Every run of GSPO falls on three seeds that were added, and none on the five that were
-    declared.
-    """
+    """Every run of GSPO collapses on three added seeds, and none on the five declared ones."""
     falls = collapsing("gspo")
     database = make_lab(
         tmp_path,
@@ -305,8 +307,9 @@ def test_a_sweep_is_answered_by_what_its_arms_stand(
 
 
 def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:
-    """grpo and its twin stand up to 2e-4, gspo up to 2e-3: doses 1e-4 and 1e-3 lie below, 3e-4 and
-    3e-3 above.
+    """grpo and its twin are stable up to 2e-4, gspo up to 2e-3.
+
+    Doses 1e-4 and 1e-3 lie below, 3e-4 and 3e-3 above.
     """
     three = SWEPT + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
     change = dying(grpo=2e-4, twin=2e-4, gspo=2e-3)
@@ -345,8 +348,9 @@ def test_without_the_baseline_s_runs_nothing_is_compared(
 
 
 def slow_learner(run: Run, step: int) -> float:
-    """grpo rises to .8 and falls to .35, on its last seed to .6; gspo rises to .5 and ends at .45,
-    a little below.
+    """grpo rises to .8 and falls to .35, on its last seed to .6.
+
+    gspo rises to .5 and ends at .45, a little below.
     """
     if not step:
         return 0.2
@@ -355,8 +359,9 @@ def slow_learner(run: Run, step: int) -> float:
 
 
 def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: Path) -> None:
-    """It drops .05 where grpo drops .2 and .45, but ends above or far below by seed: it may be
-    worse by the margin.
+    """It drops .05 where grpo drops .2 and .45.
+
+    It ends above or far below by seed, so it may be worse by the margin.
     """
     worse = make_lab(
         tmp_path, STABILITY + "last = 1\n", seeds=5, change=right(slow_learner, by_seed)

@@ -40,8 +40,10 @@ def scored(run: Run, step: int) -> float:
 
 
 def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Path) -> None:
-    """(gspo + gspo-replay) / 2 is .6; (grpo + grpo-replay) / 2 is .35 + .05 on every seed: .2,
-    without a spread over seeds, while each pair has one of .05."""
+    """The contrast is .2 on every seed, without a spread; each pair has one of .05.
+
+    (gspo + gspo-replay) / 2 is .6; (grpo + grpo-replay) / 2 is .35 + .05.
+    """
     escaped = RULE.replace("{", "{{").replace("}", "}}")
     database = make_lab(
         tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(scored)
@@ -73,9 +75,10 @@ NAMES = ("GSPO over replay", "GRPO over replay")
 def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     tmp_path: Path,
 ) -> None:
-    """.7 and .75 less .4: .3 on three seeds, .35 on two. Only the later of two executions has
-    names. Its report states both under them, and takes the former for the same study; that of the
-    former keeps its formulas.
+    """.7 and .75 less .4 are .3 on three seeds and .35 on two.
+
+    Only the later of two executions has names. Its report states both executions under them, and
+    takes the former for the same study. The former's report keeps its formulas.
     """
 
     def higher(run: Run, step: int) -> float:
@@ -197,8 +200,9 @@ def test_an_interaction_is_balanced(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> None:
-    """An sd that is given is the contrast's: factor 1.365 of .1 at the whole alpha, on 12 degrees
-    of freedom.
+    """A given sd is the contrast's.
+
+    The factor is 1.365 of .1 at the whole alpha, on 12 degrees of freedom.
     """
     found = detectable(declared(tmp_path, RULE), tmp_path / "runs", 0.1)
     assert found.effect == pytest.approx(0.1365, abs=5e-4)
@@ -206,9 +210,11 @@ def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> N
 
 
 def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path) -> None:
-    """grpo and grpo-replay lie .1 apart on each seed and their mean does not move: the contrast's
-    spread is that of gspo and gspo-replay, here the seed's: 0, .1, .2, .3, .4, sd .1581. A pair's
-    is another one."""
+    """The contrast's spread is that of gspo and gspo-replay; a pair's differs from it.
+
+    grpo and grpo-replay lie .1 apart on each seed and their mean does not move. So the spread is
+    the seed's: 0, .1, .2, .3, .4, sd .1581.
+    """
     escaped = RULE.replace("{", "{{").replace("}", "}}")
 
     def score(run: Run, step: int) -> float:
@@ -264,8 +270,9 @@ def answer_in(report: Report) -> Any:
 def test_report_terminal_and_json_say_the_same_of_three_arms(
     tmp_path: Path, third: int, said: str
 ) -> None:
-    """6 problems more on every seed are more than asking varies; 8 like the others are equal
-    scores.
+    """6 more problems on every seed exceed the sampling spread.
+
+    8 like the others are equal scores.
     """
     ends = {"grpo": 8, "gspo": 8, "third": third}
     change = right(lambda run, step: (ends[run.arm] + run.seed if step else 5) / 20)

@@ -50,11 +50,10 @@ def lab(
     first: Callable[[Run], str] = lambda run: str(run.seed),
     broken_from: float = 1.0,
 ) -> Path:
-    """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the
-    arm stands.
+    """Runs whose reward rises to 0.8, and collapses to 0.1 above a dose.
 
-    `first` is the digest of what a run sampled; pairs differ in none of it. From the dose
-    `broken_from` on an update is not finite.
+    The dose is the highest that the arm tolerates. `first` is the digest of what a run sampled;
+    pairs share it. From the dose `broken_from` on an update is not finite.
     """
     path = tmp_path / "margin.toml"
     path.write_text(TOML.replace("30", str(steps)))

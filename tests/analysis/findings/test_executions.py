@@ -64,8 +64,9 @@ def lab(
     *,
     ended: bool = True,
 ) -> Path:
-    """One more execution in the lab of `folder`, `ended` or with runs that stopped; the
-    database.
+    """Record one more execution in the lab of `folder`; return the database.
+
+    It has `ended`, or its runs stopped.
     """
     toml = STUDY.replace("{seeds}", seeds)
     state = "finished" if ended else "stopped"
@@ -205,8 +206,10 @@ def test_a_copy_counts_once_and_what_was_never_begun_was_not_carried_out(tmp_pat
 
 
 def test_runs_under_other_seeds_are_a_copy(tmp_path: Path) -> None:
-    """The runs of one study, declared again as a replication with seeds + 10: by their rollouts
-    where scores were changed too, by their differences where the texts were.
+    """The runs of one study, declared again as a replication with seeds + 10.
+
+    They are recognised by their rollouts where scores were changed too, and by their differences
+    where the texts were.
     """
     toml = STUDY.replace("{seeds}", "[0, 1, 2]")
     again = STUDY.replace("{seeds}", "[10, 11, 12]")

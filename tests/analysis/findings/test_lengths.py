@@ -51,9 +51,10 @@ def spread(run: Run) -> float:
 
 
 def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
-    """Four responses, two of each sign of A, whose log s are the drift plus and minus the spread;
-    on mini-batch 0 all ratios are 1. GRPO's range clips .1, .01, .001, 1e-4, 1e-5 of the tokens of
-    mini-batches >= 1 at its five scales.
+    """Four responses, two of each sign of A.
+
+    Their log s are the drift plus and minus the spread. On mini-batch 0 all ratios are 1. GRPO's
+    range clips .1, .01, .001, 1e-4, 1e-5 of the tokens of mini-batches >= 1 at its five scales.
     """
     length = run.settings.rollout.max_tokens or 0
     moves = float(minibatch > 0)

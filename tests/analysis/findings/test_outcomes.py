@@ -136,8 +136,9 @@ BY_REWARD = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:rewar
 
 
 def partial(run: Run, record: Record) -> Record:
-    """Every answer earns a half (grpo) or three quarters (gspo) after the start, a quarter at it;
-    none is correct.
+    """After the start every answer earns a half (grpo) or three quarters (gspo).
+
+    At the start it earns a quarter. No answer is correct.
     """
     if not isinstance(record, AnswerRecord):
         return record
@@ -357,8 +358,9 @@ def test_a_verdict_says_of_which_starts_it_is(
 
 
 def test_a_clip_fraction_that_only_the_warm_up_hides_says_so(tmp_path: Path) -> None:
-    """Update n has n / w of the rate: of 12 steps of two updates w = 25 leaves none at the full
-    rate, w = 23 two.
+    """Update n has n / w of the rate.
+
+    Of 12 steps with two updates, w = 25 leaves none at the full rate, w = 23 two.
     """
     for name, warm_up, notes in (("all", 25, 2), ("most", 23, 0)):
         toml = TWO_ARMS + f"[update]\nminibatches = 2\nwarmup_updates = {warm_up}\n"

@@ -26,8 +26,9 @@ def levels(**scores: tuple[float, float, float]) -> Change:
 
 
 def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -> None:
-    """grpo: .5, .7, .2; gspo: .5, .6, .45 (odd seeds + .05). gspo keeps (.45 - .5) / .1, and is .1
-    behind at the best evaluation.
+    """grpo: .5, .7, .2; gspo: .5, .6, .45 (odd seeds + .05).
+
+    gspo keeps (.45 - .5) / .1, and is .1 behind at the best evaluation.
     """
     change = levels(grpo=(0.5, 0.7, 0.2), gspo=(0.5, 0.6, 0.45))
     database = make_lab(tmp_path, TWO_ARMS + LAST, seeds=5, change=change)

@@ -1,5 +1,6 @@
-"""Answers that could not be graded: verdicts that do not survive them are withheld. 20 problems,
-three evaluations.
+"""Verdicts that ungraded answers could change are withheld.
+
+Each study has 20 problems and three evaluations.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,9 @@ Lost = Callable[[Run, AnswerRecord, bool], bool]
 
 
 def lab(folder: Path, lost: Lost, *, gspo: tuple[int, int, int] = (17, 18, 18)) -> Path:
-    """grpo has 19, 20 and 21 right answers of 60, gspo so many by seed, spread over all three
-    evaluations.
+    """grpo has 19, 20 and 21 correct answers of 60.
+
+    gspo has so many by seed, spread over all three evaluations.
     """
 
     def change(run: Run, record: Record) -> Record:
@@ -93,8 +95,9 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
 
 
 def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
-    """With gspo's wrong answers left out the final scores differ by .667, wholly outside ±.02:
-    contradicted.
+    """Without gspo's wrong answers the final scores differ by .667.
+
+    That is wholly outside ±.02, so equivalence is contradicted.
     """
     with source(lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)) as studied:
         found = {one.claim.id: one for one in judge(studied, every=True)}
@@ -108,8 +111,9 @@ def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
 
 
 def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Path) -> None:
-    """The same by `gspo-lab records regrade`: every wrong answer of one arm has a later grade,
-    which is none.
+    """`gspo-lab records regrade` has the same effect.
+
+    Every wrong answer of one arm has a later grade, which is none.
     """
     database = lab(tmp_path, lambda *_: False)
     for home in sorted((tmp_path / "runs" / "toy" / "gspo").glob("s*")):
@@ -135,8 +139,9 @@ def test_a_grader_that_failed_later_counts_as_one_that_failed_then(tmp_path: Pat
 
 
 def test_a_few_in_both_arms_change_nothing(tmp_path: Path) -> None:
-    """Problem 19, wrong everywhere, is lost once in each arm: no problem has more in one, and the
-    word stays.
+    """Problem 19, wrong everywhere, is lost once in each arm.
+
+    Neither arm has more on any problem, and the verdict stays.
     """
     honest = decided(lab(tmp_path / "honest", lambda *_: False, gspo=(50, 52, 54))).verdicts["gspo"]
     assert honest.word == "better by more than the margin"

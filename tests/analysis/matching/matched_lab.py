@@ -1,7 +1,6 @@
-"""Studies of three matched pairs whose records can be checked with a pencil, and hands to tamper
-with them.
+"""Studies of three matched pairs that can be checked by hand, and ways to tamper with them.
 
-`SealedLab` is such a study as workers leave it, sealed and gradable, for a forger of four skills:
+`SealedLab` is such a study as workers leave it, sealed and gradable. Four forgers tamper with it:
 
 rough    changes bytes
 chained  also the digest of every line behind
@@ -138,8 +137,9 @@ class Lab:
         ingest(self.runs)
 
     def edit_journal(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
-        """Change the lines of a run's journal and all its digests by hand; `edit` works in place or
-        returns others.
+        """Change the lines of a run's journal and all its digests by hand.
+
+        `edit` works in place or returns other lines.
         """
         lines = scan(self.home / run / "journal.jsonl").items
         recorded_anew(self.home / run, edit(lines) or lines)
@@ -154,8 +154,9 @@ class Lab:
         self.edit_journal(run, edit)
 
     def set_of(self, run: str, kind: str, change: JsonObject, **where: Any) -> None:
-        """Set fields of all records of a kind whose fields are as in `where`; at least one must
-        be.
+        """Set fields of all records of a kind that match `where`.
+
+        At least one must match.
         """
 
         def edit(lines: Lines) -> None:
@@ -297,8 +298,9 @@ def history(run: Run) -> list[Record]:
 
 
 def exam(run: Run, step: int) -> list[Record]:
-    """Of 20 problems 8 are right at the start and for grpo; gspo gets 4, 5 and 6 more, seed by
-    seed.
+    """Of 20 problems 8 are correct at the start and for grpo.
+
+    gspo gets 4, 5 and 6 more, seed by seed.
     """
     right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
     return [
@@ -332,8 +334,9 @@ PROBLEMS = TASK.problems("held-out")[:20]
 
 
 def gradable(run: Run) -> list[Record]:
-    """`history`, with benchmark answers to problems that are the task's, and the other rule's clips
-    other ones.
+    """`history`, with benchmark answers to the task's own problems.
+
+    The other rule's clips are other ones.
     """
     out: list[Record] = []
     for record in history(run):

@@ -1,6 +1,4 @@
-"""The certificate of studies whose every record is known, and what it says when one of them is
-tampered with.
-"""
+"""The certificate of studies whose every record is known, before and after tampering."""
 
 import json
 from collections.abc import Callable
@@ -231,8 +229,10 @@ TAMPERINGS: dict[
         ("sums: 0.4 in both, by different answers",),
     ),
 }
-"""What is done to the run of gspo with seed 0, the checks that fail with the parts that they name,
-further checks that fail, and what is said."""
+"""What is done to the run of gspo with seed 0, and which checks fail.
+
+Then the parts that these checks name, further checks that fail, and the message.
+"""
 
 
 @pytest.mark.parametrize("what", TAMPERINGS)
@@ -456,8 +456,9 @@ def test_staleness_is_declared_and_excuses_no_other_first_rollout(tmp_path: Path
 
 
 def in_pieces(run: Run) -> list[Record]:
-    """Of gspo, two responses a group, two mini-batches: no group is complete in step 0, one in step
-    1, then 7 and 4.
+    """gspo has two responses a group and two mini-batches.
+
+    No group is complete in step 0, one in step 1, then 7 and 4.
     """
     if run.arm == "grpo":
         return history(run)
@@ -513,8 +514,9 @@ def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> N
 
 
 def dropping(run: Run) -> list[Record]:
-    """Of gspo, two responses a group: of four groups a step one is dropped, then another is asked
-    in its place.
+    """gspo has two responses a group.
+
+    Of four groups a step one is dropped, then another is sampled in its place.
     """
     if run.arm == "grpo":
         return history(run)
@@ -564,8 +566,11 @@ def test_arms_that_both_drop_groups_ask_as_many_others_as_they_need(tmp_path: Pa
 def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_is_not(
     tmp_path: Path,
 ) -> None:
-    """Groups that are dropped without others, rewards that length costs, and truncated answers that
-    the loss leaves out: step 0 is sampled alike."""
+    """Step 0 is sampled alike under three treatments of its answers.
+
+    Groups are dropped without replacement, length lowers rewards, and the loss leaves out truncated
+    answers.
+    """
     keys = {
         "dropping": "rollout = { dynamic_sampling = 1 }",
         "length": "rollout = { overlong_buffer = 2 }",
@@ -613,8 +618,9 @@ def unclipped(run: Run) -> list[Record]:
 
 
 def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_path: Path) -> None:
-    """Two arms of four steps: eight first mini-batches, of which the clipping arm's four count
-    clips.
+    """Two arms of four steps have eight first mini-batches.
+
+    The four of the clipping arm count clips.
     """
     lab = Lab(tmp_path, gspo='policy_loss = "sapo"', records=unclipped)
     found = of(lab.certificate(), "first mini-batches")

@@ -1,6 +1,4 @@
-"""The certificate over runs that a real engine trained, and the same after tampering with the runs
-themselves.
-"""
+"""The certificate over runs of a real engine, before and after tampering with them."""
 
 import json
 import shutil
@@ -185,8 +183,9 @@ def _flip_lowest_bit(parts: RunComponents) -> None:
 def test_whatever_is_another_at_one_run_is_named(
     room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One bit of a weight, the order of two prompts, the grader, an undeclared key, a flag, a
-    package: all at once.
+    """One bit of a weight, the order of two prompts, the grader, a key, a flag, a package.
+
+    All are changed at once; the key is undeclared.
     """
     journal = scan(room.runs / "dice" / "grpo" / "s0" / "journal.jsonl").items
     asked = [

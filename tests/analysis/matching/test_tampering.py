@@ -1,5 +1,7 @@
-"""Tamperings with a finished study's record, and the check that names each; or the line of
-docs/reference/checks.md that admits that none can."""
+"""Tamperings with a finished study's record, and the check that names each.
+
+For the others, docs/reference/checks.md admits that no check can.
+"""
 
 import json
 import math
@@ -57,8 +59,10 @@ def lab(whole: Path, tmp_path: Path) -> SealedLab:
 
 
 def study(edit: Callable[[JsonObject], Any], *, lock: bool = True, keep: bool = False) -> Tampering:
-    """study.json edited; with `lock` its digest made anew, with `keep` what it was before left
-    among its versions.
+    """study.json is edited.
+
+    With `lock` its digest is computed anew. With `keep` the former version stays among its
+    versions.
     """
 
     def tamper(lab: SealedLab) -> None:
@@ -144,8 +148,10 @@ def exchanged(*, renamed: bool) -> Tampering:
 def copied(
     *, renamed: bool = False, other_tokens: bool = False, own_answers: bool = False
 ) -> Tampering:
-    """Seed 2 is a copy of seed 0 in both arms; it says so, or not, its digests of step 0 may be
-    others, and so may its answers."""
+    """Seed 2 is a copy of seed 0 in both arms.
+
+    It may say so or not. Its digests of step 0 and its answers may differ.
+    """
 
     def tamper(lab: SealedLab) -> None:
         for arm in ("grpo", "gspo"):

@@ -93,8 +93,9 @@ def by_hand(rows: Iterator[Row], weight: Weight) -> Value:
 
 
 def test_k3_weighs_an_update_by_the_tokens_that_it_covers(database: Path) -> None:
-    """.9 on the 10 tokens of the two responses with A != 0, then .1 on all 40: (9 + 4) / 50. By
-    all response tokens it would be .5, by active ones .3.
+    """.9 on the 10 tokens of the two responses with A != 0, then .1 on all 40: (9 + 4) / 50.
+
+    By all response tokens it would be .5, by active ones .3.
     """
     recorded(database, [(None, 40, 10), (None, 40, 30)])
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -116,8 +117,9 @@ def test_k3_weighs_an_update_by_the_tokens_that_it_covers(database: Path) -> Non
 def test_sql_numpy_and_every_split_give_one_mean(
     database: Path, rows: list[Row], weight: Weight, minibatch: Minibatch
 ) -> None:
-    """`pooled` of the spans, of the mini-batches and of the steps is `read`, for records with gaps
-    and without rows.
+    """`pooled` of the spans, of the mini-batches and of the steps equals `read`.
+
+    This holds for records with gaps and without rows.
     """
     recorded(database, rows)
     reading = Reading("clip_fraction_tokens", Window(Steps.ALL, minibatch), weight=weight)
@@ -207,8 +209,9 @@ GSPO_RUN = "toy/gspo/s0"
 
 
 def detailed(run: Run, record: Record) -> Record:
-    """Every second step holds two responses; every update counts what four times the range would
-    bind: its step.
+    """Every second step holds two responses.
+
+    Every update counts what four times the range would bind: its step.
     """
     if not isinstance(record, UpdateRecord):
         return record
@@ -226,8 +229,9 @@ def detailed_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path) -> None:
-    """Steps 0 and 1 warm up, odd steps hold no responses: 2 steps x 3 mini-batches x 2 responses
-    are left.
+    """Steps 0 and 1 warm up, and odd steps hold no responses.
+
+    2 steps x 3 mini-batches x 2 responses are left.
     """
     with source(detailed_lab) as studied:
         found = responses(studied, ("length", "sum_log_ratio"), LATER, range(6))[GSPO_RUN]
@@ -262,8 +266,9 @@ The rate rises over eight updates, four a step: by the schedule step 2 is the fi
 
 
 def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
-    """Each step makes so many updates, the last entry all later ones; update n has (n + 1) / 8 of
-    the learning rate.
+    """Each step makes so many updates; the last entry holds for all later steps.
+
+    Update n has (n + 1) / 8 of the learning rate.
     """
 
     def change(run: Run, record: Record) -> Record | None:
@@ -295,9 +300,11 @@ def test_where_groups_vary_the_record_says_when_the_rate_is_full(
 
 
 def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> None:
-    """Of 54 steps GSPO's last 50 are settled, four updates of 576 tokens each: the 50 that norms
-    and signals are held against, and none left to be judged. GRPO's are settled from step 2 on: two
-    are left."""
+    """Of 54 steps GSPO's last 50 are settled, with four updates of 576 tokens each.
+
+    These 50 are the reference of norms and signals, and none is left to be judged. GRPO's are
+    settled from step 2 on: two are left.
+    """
     with source(
         make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))
     ) as found:

@@ -92,8 +92,9 @@ def test_flags() -> None:
 
 
 def test_entropy_that_stays_below_a_tenth_of_its_start_has_collapsed() -> None:
-    """From 1 to 0 after 30 steps the EMA is .9^t: below .1 at t = 22, the 52nd value, and so for
-    ten steps on end.
+    """From 1 to 0 after 30 steps the EMA is .9^t.
+
+    It is below .1 at t = 22, the 52nd value, and stays there for ten steps.
     """
     entropy = [1.0] * 30 + [0.0] * 40
     assert entropy_collapse(_steps(entropy), entropy, 70) == (51, True)

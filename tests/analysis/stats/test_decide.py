@@ -132,13 +132,16 @@ def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
 Z = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
 """Mean 0, sd 1."""
 MODERATED = math.sqrt((2 * 0.60667 + 4) / 6)
-"""s~ / s of an arm beside one whose noise is a tenth of its own: 2 MS = .60667 s^2, 6 degrees of
-freedom. t(6, .975) = 2.447, t(6, .9875) = 2.969."""
+"""s~ / s of an arm beside one whose noise is a tenth of its own.
+
+2 MS = .60667 s^2, 6 degrees of freedom. t(6, .975) = 2.447, t(6, .9875) = 2.969.
+"""
 
 
 def of_two(se: float, estimate: float, *, other: float) -> Comparison:
-    """Of two arms the one with this estimate and standard error, where the other surely differs
-    from the baseline by `other`.
+    """The one of two arms with this estimate and standard error.
+
+    The other arm surely differs from the baseline, by `other`.
     """
     noise = se * math.sqrt(5) * Z / MODERATED
     near = Scores(np.zeros(5), estimate + noise)
@@ -147,8 +150,9 @@ def of_two(se: float, estimate: float, *, other: float) -> Comparison:
 
 
 def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
-    """2.7 se beyond the margin, where Holm asks for 2.969 but only 2.447 for "better": not 1.27 +-
-    .245, but +- .2969.
+    """2.7 se beyond the margin, where Holm needs 2.969 but "better" only 2.447.
+
+    The interval is not 1.27 +- .245, but +- .2969.
     """
     found = of_two(0.1, 1.27, other=0.5)
     assert_fields(
@@ -160,8 +164,9 @@ def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
 
 
 def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None:
-    """2.7 se from 0 and from the margin: "better" needs 2.447 of them, equivalence 2.969, and no
-    interval shows both.
+    """2.7 se from 0 and from the margin.
+
+    "better" needs 2.447 of them and equivalence 2.969. No interval shows both.
     """
     found = of_two(0.5 / 2.7, 0.5, other=5.0)
     assert_fields(

@@ -1,5 +1,6 @@
-"""The calibration at a size for every day; `gspo-lab certify --rule` runs it at 2,000 studies a
-cell.
+"""The calibration at a size for every day.
+
+`gspo-lab certify --rule` runs it at 2,000 studies a cell.
 """
 
 import math
@@ -63,8 +64,9 @@ def rate_of(cell: str, n: int, method: str) -> CalibrationRow:
 
 
 def test_false_words_favour_the_side_that_falls() -> None:
-    """Where 15 % of the baseline's runs fall, .85 ** 5 of the studies show no fall. A fifth of them
-    call the baseline better; hardly any calls the other arm better.
+    """If 15 % of the baseline's runs collapse, .85 ** 5 of the studies show no collapse.
+
+    A fifth of them call the baseline better; hardly any calls the other arm better.
     """
     row = rate_of("score, 15 % of one arm's runs unstable", 5, "paired t over seeds")
     assert row.for_baseline / row.studies == pytest.approx(0.2 * 0.85**5, abs=0.02)

@@ -118,8 +118,11 @@ def ranked(**scores: np.ndarray) -> Ranking:
 
 
 def test_three_arms_by_pencil() -> None:
-    """b - a has t = 6, p = .0039; c - b has t = 2, p = .116; c - a = 2 PATTERN + 8 / sqrt 5 has t =
-    4, p = .0161. Holm over three pairs: .0039 < .0167, .0161 < .025, .116 > .05."""
+    """Holm over three pairs: .0039 < .0167, .0161 < .025, .116 > .05.
+
+    b - a has t = 6, p = .0039; c - b has t = 2, p = .116; c - a = 2 PATTERN + 8 / sqrt 5 has t = 4,
+    p = .0161.
+    """
     b = shifted(6)
     found = ranked(a=np.zeros(5), b=b, c=b + shifted(2))
     assert [(one.arm, one.place, one.best_rank, one.worst_rank) for one in found.places] == [
@@ -153,8 +156,9 @@ def test_one_arm_is_the_best_where_it_is_told_from_all_others() -> None:
 
 
 def test_holm_counts_every_pair_of_six_arms() -> None:
-    """p = .0039 is told among 3 pairs, and is not below .05 / 15 among 15. One noisy arm of six:
-    2 MS = 1/3, s~^2 = 7/9, so t = 4 / sqrt(7/9) on 6 degrees of freedom.
+    """p = .0039 is significant among 3 pairs, and not below .05 / 15 among 15.
+
+    One noisy arm of six: 2 MS = 1/3, s~^2 = 7/9, so t = 4 / sqrt(7/9) on 6 degrees of freedom.
     """
     near = {
         name: np.array([1, -1, 0, 0, 0]) * scale

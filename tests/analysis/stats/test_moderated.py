@@ -22,8 +22,10 @@ from gspo_lab.common.reason import Reason
 TABLE = np.array([[0.0, 0, 0], [1, 2, 3], [2, 2, 5], [0, 3, 6]])
 """Scores of a baseline and three arms on three seeds."""
 THREE = TABLE[:3]
-"""Arm means 0, 2, 3; seed means 1, 4/3, 8/3; grand mean 5/3. The residuals are (2, 1, -3) / 3,
-(-1, 1, 0) / 3 and (-1, -2, 3) / 3; their squares sum to 30/9."""
+"""Arm means 0, 2, 3; seed means 1, 4/3, 8/3; grand mean 5/3.
+
+The residuals are (2, 1, -3) / 3, (-1, 1, 0) / 3 and (-1, -2, 3) / 3; their squares sum to 30/9.
+"""
 
 
 def judged(*arms: np.ndarray, barred: tuple[Reason, ...] = ()) -> list[Comparison]:
@@ -95,8 +97,9 @@ def test_the_contrast_of_a_2_x_2_by_hand() -> None:
 
 
 def test_new_problems_of_the_contrast_by_hand() -> None:
-    """By seed its differences are .5, 1.5 and 4, as in the table; four problems lie below and four
-    above them.
+    """By seed its differences are .5, 1.5 and 4, as in the table.
+
+    Four problems lie below and four above them.
 
     Vs = 1.75 / 3 on 6 degrees. Problems' means 4/3 and 8/3: Vi = 8 (2/3)^2 / 7 / 8 = 4/63.
     Residuals +-1/6, +-1/6, +-1/3: Vr = 4/3 / (2 x 7 x 3 x 8) = 1/252. V = (147 + 16 - 1) / 252.
@@ -130,8 +133,10 @@ def test_the_estimate_varies_as_a_chi_square_with_its_sampled_degrees() -> None:
 
 
 def test_power_reckons_with_all_arms() -> None:
-    """A difference of 2 sd among three treatments of three seeds: .19 with the pair's own spread,
-    .45 with all arms. The contrast's 3 (n-1) degrees replace n - 1.
+    """A difference of 2 sd among three treatments of three seeds has more power with all arms.
+
+    The power is .19 with the pair's own spread and .45 with all arms. The contrast's 3 (n-1)
+    degrees replace n - 1.
     """
     assert detection_chance(3, 2, 0.05 / 3) == pytest.approx(0.194, abs=0.001)
     assert detection_chance(3, 2, 0.05 / 3, VarianceRule(4)) == pytest.approx(0.453, abs=0.001)

@@ -140,8 +140,11 @@ def test_all_or_none_solved_bounds_one_side_alone() -> None:
     ids=["5", "10", "200", "answers alike"],
 )
 def test_a_rating_s_interval_covers(problems: int, alike: bool) -> None:
-    """What the model can is its own for every problem, and eight answers show it; or it either can
-    or cannot, eight times over, which does not narrow the interval."""
+    """The model's rate differs by problem, and eight answers measure it.
+
+    If a problem is either always or never answered correctly, eight answers do not narrow the
+    interval.
+    """
     rng = np.random.default_rng(7 if alike else 8)
     covered = 0
     tries = 1_000

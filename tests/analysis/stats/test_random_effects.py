@@ -1,5 +1,6 @@
-"""Executions of one declaration together: a pencil's example, published ones, and what became of
-words.
+"""Executions of one declaration combined, and what became of their verdicts.
+
+One example is computed by hand; others are published.
 """
 
 import numpy as np
@@ -43,8 +44,9 @@ BCG = np.array(
 
 
 def test_two_executions_by_pencil() -> None:
-    """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1, se = 1, and t_1 reaches 12.706 of
-    them.
+    """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1 and se = 1.
+
+    t_1 reaches 12.706 of them.
     """
     both = random_effects([0.0, 2.0], [1.0, 1.0])
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
@@ -71,8 +73,9 @@ def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
 
 
 def test_one_cluster_has_the_interval_of_its_seeds() -> None:
-    """Carried out twice on the same seeds there is nothing between clusters: t on 2 degrees of
-    freedom, not on 1.
+    """Executed twice on the same seeds, nothing lies between clusters.
+
+    The t has 2 degrees of freedom, not 1.
     """
     again = paired_t([0.3, 0.2, 0.4])
     both = combine(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
@@ -95,16 +98,18 @@ def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their
 
 
 def test_four_studies_of_unequal_variance() -> None:
-    """metafor's rma(yi, vi, method = "PM", test = "knha") on these numbers: 0.22957, tau^2
-    0.05930.
+    """metafor's result on these numbers is 0.22957, tau^2 0.05930.
+
+    The call was rma(yi, vi, method = "PM", test = "knha").
     """
     found = random_effects([0.40, -0.20, 0.55, 0.10], list(np.sqrt([0.05, 0.06, 0.04, 0.05])))
     assert (found.estimate, found.tau**2) == pytest.approx((0.22957, 0.05930), abs=5e-6)
 
 
 def test_errors_far_below_the_differences_leave_the_plain_variance() -> None:
-    """With errors of 1e-9 of the differences tau is the estimates' sd, whatever rounding makes of
-    the last bit.
+    """With errors of 1e-9 of the differences tau is the estimates' sd.
+
+    Rounding of the last bit does not change that.
     """
     rng = np.random.default_rng(3)
     for _ in range(50):
@@ -171,8 +176,9 @@ def test_the_vaccine_trials() -> None:
 
 
 def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does_not() -> None:
-    """5 executions of 5 pairs, sd between them twice the standard error of one: a cell of
-    docs/how-to/replicate.md.
+    """5 executions of 5 pairs; the sd between them is twice one's standard error.
+
+    This is a cell of docs/how-to/replicate.md.
     """
     rng = np.random.default_rng(7)
     over = plain = 0

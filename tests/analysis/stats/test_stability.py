@@ -50,8 +50,9 @@ def test_more_and_less_stable_are_the_same_rule() -> None:
 
 
 def test_runs_that_all_hold_are_never_less_stable() -> None:
-    """Equal mean drops of unequal shape: .05 always, and .35 in one run of seven, which five seeds
-    need not show.
+    """Equal mean drops of unequal shape.
+
+    The one is .05 always. The other is .35 in one run of seven, which five seeds need not show.
     """
     always = ArmRuns([0.8] * 5, [0.75, 0.74, 0.76, 0.75, 0.75], [0.2] * 5, (0, 5))
     seldom = ArmRuns([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
@@ -70,8 +71,9 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
 
 
 def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
-    """It gains .1 and loses none of it; the baseline gains .5, loses .3 of it, and ends .1 to .12
-    above.
+    """It gains .1 and loses none of it.
+
+    The baseline gains .5, loses .3 of it, and ends .1 to .12 above.
     """
     fast = ArmRuns([0.7] * 5, [0.4, 0.42, 0.41, 0.4, 0.42], [0.2] * 5, (1, 5))
     slow = ArmRuns([0.3] * 5, [0.3, 0.3, 0.3, 0.29, 0.3], [0.2] * 5, (0, 5))
@@ -84,8 +86,9 @@ def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
 
 
 def test_alpha_is_shared_by_arms_alone() -> None:
-    """The t-test of one arm has alpha whole; beside another arm without a difference it must pass
-    half of it.
+    """The t-test of one arm has the whole alpha.
+
+    Beside another arm without a difference it must pass at half of it.
     """
     noisy = ArmRuns([0.8] * 5, [0.8, 0.3, 0.7, 0.3, 0.6], [0.2] * 5, (2, 5))
     steady = ArmRuns([0.8] * 5, [0.79, 0.78, 0.8, 0.75, 0.78], [0.2] * 5, (0, 5))

@@ -1,5 +1,6 @@
-"""Mirrors of a study while it runs: the rows of an export, each once, whoever was killed in
-between.
+"""Mirrors of a study while it runs hold the rows of an export, each once.
+
+Kills in between change nothing of that.
 """
 
 import sqlite3
@@ -29,8 +30,9 @@ FIRST = 7
 
 
 def held(folder: Path, format: str) -> dict[str, list[Any]]:
-    """By run, and by metric in TensorBoard, everything that a program finds in a folder, in order,
-    the step first.
+    """Everything that a program finds in a folder, in order, the step first.
+
+    It is by run, and in TensorBoard also by metric.
     """
     if format == "trackio":
         with closing(sqlite3.connect(folder / "toy.db")) as database:
@@ -73,8 +75,9 @@ def write(runs: Path, run: Run, records: Iterable[Record]) -> None:
 
 
 def go_on(runs: Path, study: Study) -> None:
-    """From step 7 to the end; but the worker of gspo/s1 was killed, and its next one is at step 4
-    again, with luck.
+    """From step 7 to the end, with one killed worker.
+
+    The worker of gspo/s1 was killed, and its next one is at step 4 again, with luck.
     """
     for run in study.runs():
         again = (run.arm, run.seed) == ("gspo", 1)
@@ -92,8 +95,9 @@ def go_on(runs: Path, study: Study) -> None:
 
 @pytest.mark.parametrize("format", TARGETS)
 def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
-    """Seven steps of workers at work, of which the last may still grow; then the rest; then another
-    conductor.
+    """Seven steps of workers at work, then the rest, then another conductor.
+
+    The last of the seven may still grow.
     """
     if find_spec({"wandb-offline": "wandb"}.get(format, format)) is None:
         pytest.skip(f"the package of {format} is not installed")

@@ -112,9 +112,9 @@ def trl_rows(
 
 
 def offline_run(path: Path, rows: Iterable[JsonMapping], config: JsonMapping | None = None) -> Path:
-    """A `run-*.wandb` with this config and these rows of history:
+    """A `run-*.wandb` with this config and these rows of history.
 
-    LevelDB's log of wandb's own messages.
+    The file is LevelDB's log of wandb's own messages.
     """
     pytest.importorskip("wandb")
     from wandb.proto.wandb_internal_pb2 import (

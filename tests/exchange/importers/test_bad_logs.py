@@ -1,5 +1,6 @@
-"""What is no log, or only part of one, source by source: one line, exit code 2, and nothing is half
-imported.
+"""Files that are no log, or only part of one, source by source.
+
+Each gives one line and exit code 2, and nothing is half imported.
 """
 
 import os
@@ -266,8 +267,9 @@ def test_of_a_file_that_is_cut_off_the_whole_records_are_read(tmp_path: Path, so
 
 
 def test_a_record_that_begins_with_an_empty_piece_is_whole(tmp_path: Path) -> None:
-    """The first leaves 7 bytes of a block of 32768, room for a piece's head and none of its
-    bytes.
+    """The first record leaves 7 bytes of a block of 32768.
+
+    That is room for a piece's head and none of its bytes.
     """
     rows = [{"_step": step, "r": step / 4, "text": "a" * (2 - step) * 32701} for step in (1, 2)]
     assert offline_run(tmp_path / "one.wandb", rows[:1]).stat().st_size == 32768 - 7

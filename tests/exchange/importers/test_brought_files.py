@@ -1,5 +1,7 @@
-"""Files as people bring them: marks of Windows, lists of json.dump, archives, numbers
-beyond float32, and what a configuration tells of adapters.
+"""Files as people bring them.
+
+They have marks of Windows, lists of json.dump, archives, numbers beyond float32, and what a
+configuration tells of adapters.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""The configuration that a program logged: its settings become the arm's, and runs of other
-settings are other arms.
+"""The configuration that a program logged becomes the arm's settings.
+
+Runs of other settings are other arms.
 """
 
 from pathlib import Path
@@ -53,8 +54,9 @@ def wandb_run(path: Path, **config: Any) -> Path:
 
 
 def test_a_wandb_run_s_own_config_is_its_arm_s(tmp_path: Path) -> None:
-    """Keys that no program's table knows are read where their meaning is common; nothing else of
-    the arm is known.
+    """Keys that no program's table knows are read where their meaning is common.
+
+    Nothing else of the arm is known.
     """
     run = wandb_run(
         tmp_path / "run-a.wandb", model="Qwen/Qwen3-8B", lr=3e-6, clip=0.0003, seed=0, odd="text"
@@ -70,8 +72,9 @@ def test_a_wandb_run_s_own_config_is_its_arm_s(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_settings_are_not_one_arm(tmp_path: Path) -> None:
-    """A rate of 3e-6 and one of 2e-8; then a key that no table knows; then one that a person says
-    changes nothing.
+    """A rate of 3e-6 and one of 2e-8, then two further keys.
+
+    No table knows the first key. A person says that the second changes nothing.
     """
     runs = [
         wandb_run(tmp_path / f"run-{place}.wandb", lr=rate, odd=odd)
@@ -126,8 +129,9 @@ def _printed(data: JsonObject) -> list[str]:
 
 
 def test_a_configuration_may_be_named(tmp_path: Path) -> None:
-    """W&B's config.yaml has each entry with a description; a file may belong to one run or to
-    all.
+    """W&B's config.yaml has each entry with a description.
+
+    A file may belong to one run or to all.
     """
     pytest.importorskip("yaml")
     log = csv_of(tmp_path / "log.csv", "step,r", "1,.5")
@@ -154,8 +158,9 @@ def test_a_configuration_may_be_named(tmp_path: Path) -> None:
 
 
 def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
-    """What GRPOConfig leaves in a checkpoint: its epsilon, rate and group, and an enumeration by
-    its value.
+    """What GRPOConfig leaves in a checkpoint.
+
+    These are its epsilon, rate and group, and an enumeration by its value.
     """
     torch = pytest.importorskip("torch")
     trl = pytest.importorskip("trl")

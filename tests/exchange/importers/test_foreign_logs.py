@@ -205,8 +205,9 @@ def test_what_is_no_step(tmp_path: Path, form: str) -> None:
     "name", ["train/step", "rollout/step", "train_step", "iteration", "global_step", "Step"]
 )
 def test_the_trainer_s_step_counts_before_calls_of_log(tmp_path: Path, name: str) -> None:
-    """A row that a user logged beside the trainer has no step of it; before the trainer's first row
-    the calls are all that is known.
+    """A row that a user logged beside the trainer has no step of the trainer.
+
+    Before the trainer's first row only the calls are known.
     """
     rows = [{"_step": 0, name: 5}, {"_step": 1, name: None}, {"_step": 2}, {"_step": 3, name: 10}]
     assert steps_of_rows(tmp_path, [{"_step": 1}, *rows]) == [1, 5, 10]

@@ -1,5 +1,6 @@
-"""Logs longer than memory should hold: of 3 and 12 MB here, of as many as GSPO_LAB_LOG_MB says by
-`nox -s imports`.
+"""Logs larger than the memory that an import should need.
+
+They have 3 and 12 MB here; with `nox -s imports` as many as GSPO_LAB_LOG_MB says.
 """
 
 import json
@@ -132,8 +133,9 @@ def imported(folder: Path, source: str, megabytes: int) -> int:
     "source", ["jsonl", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
 )
 def test_an_import_s_memory_does_not_grow_with_the_log(tmp_path: Path, source: str) -> None:
-    """From the file to the database, of a log that is four times as long, or as GSPO_LAB_LOG_MB
-    says: only noise.
+    """From the file to the database, of a log that is four times as long.
+
+    Its size may also be GSPO_LAB_LOG_MB. Its values are noise.
     """
     if source == "tensorboard":
         pytest.importorskip("tensorboard")

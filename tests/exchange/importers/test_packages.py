@@ -1,4 +1,4 @@
-"""Logs written by the programs' own packages, skipped where these are absent:
+"""Logs written by the programs' own packages; tests skip without them.
 
 `nox -s imports` has them all.
 """

@@ -1,5 +1,6 @@
-"""Logs of real runs of TRL, verl and AReaL: imported numbers equal those computed by hand from the
-files.
+"""Logs of real runs of TRL, verl and AReaL.
+
+Imported numbers equal those computed by hand from the files.
 """
 
 import json
@@ -110,8 +111,9 @@ def test_verl_s_rows_are_its_file_s(tmp_path: Path, arm: str, count: int) -> Non
     ],
 )
 def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, name: str) -> None:
-    """By TensorBoard's own reader: every scalar of every name, and its mean over the last fifth of
-    its steps.
+    """Every scalar of every name, by TensorBoard's own reader.
+
+    Also its mean over the last fifth of its steps.
     """
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     path = public(f"logs/{name}")
@@ -133,8 +135,9 @@ def test_tensorboard_s_scalars_are_its_file_s(tmp_path: Path, name: str) -> None
 
 
 def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path) -> None:
-    """verl's 2 rows of grpo and 3 of gspo: their last rows, and their mean heights by
-    trapezoids.
+    """verl's 2 rows of grpo and 3 of gspo.
+
+    Their last rows, and their mean heights by trapezoids.
     """
     rewards = {}
     for arm in ("grpo", "gspo"):

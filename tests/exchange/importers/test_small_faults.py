@@ -1,7 +1,7 @@
-"""What an import says of rows, units and steps that do not fit together, and of logs of unequal
-length.
+"""Messages of an import about rows, units and steps that do not fit together.
 
-Each log is read up to its own end, and nothing is carried beyond it.
+Logs may also have unequal lengths. Each log is read up to its own end, and nothing is carried
+beyond it.
 """
 
 import json
@@ -68,9 +68,7 @@ def test_percentages_need_a_margin_of_their_unit(tmp_path: Path) -> None:
 
 
 def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
-    """A reward as the score: step 6 of one arm is no final score to hold against step 3 of
-    another.
-    """
+    """With a reward as the score, step 6 of one arm is not compared with step 3 of another."""
     for seed in range(3):
         for arm, steps in (("a", 3), ("b", 6)):
             log = csv_of(
@@ -202,8 +200,9 @@ def test_the_last_fifth_and_the_area_are_each_log_s_own(unequal: Path) -> None:
 
 
 def test_rows_at_an_interval_weigh_alike(tmp_path: Path) -> None:
-    """Rows of steps 10, 20, ..., 100, each a mean over ten steps: the last fifth is the mean of the
-    last two.
+    """Rows of steps 10, 20, ..., 100 are each a mean over ten steps.
+
+    So the last fifth is the mean of the last two.
     """
     rows = [
         {"step": 10 * row, "data": {"critic/score/mean": float(row), "odd": row}}
@@ -218,8 +217,9 @@ def test_rows_at_an_interval_weigh_alike(tmp_path: Path) -> None:
 
 
 def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
-    """A run of 30 steps needs 10 in a row; beside one of 1,000 steps it would need 50, and could
-    not be judged.
+    """A run of 30 steps needs 10 in a row.
+
+    Beside one of 1,000 steps it would need 50, and could not be judged.
     """
     path = verl_log(unequal / "long.jsonl", [1.0] * 1000)
     bring(unequal, "verl", path, "--study", "x", "--arm", "long", "--seed", 0)
@@ -230,8 +230,10 @@ def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
 
 
 def test_what_newcomers_bring_is_read(tmp_path: Path) -> None:
-    """An index that pandas wrote, ms-swift's axis, verl's score of a function that returns a
-    number, and a file of nothing but W&B's own columns.
+    """Four shapes of tables from other programs.
+
+    An index that pandas wrote, ms-swift's axis, verl's score of a function that returns a number,
+    and a file of nothing but W&B's own columns.
     """
     pandas = csv_of(tmp_path / "p.csv", ",Unnamed: 0,step,r", "0,0,1,.5", "1,1,2,.6")
     brought(tmp_path, "csv", pandas, *ONE)

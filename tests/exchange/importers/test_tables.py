@@ -1,5 +1,6 @@
-"""CSV and JSON Lines of any program: long and wide, with runs inside, and what is wrong with
-them.
+"""CSV and JSON Lines of any program: long and wide, with runs inside.
+
+Also the messages about what is wrong with them.
 """
 
 import json
@@ -89,8 +90,9 @@ def test_the_training_reward_can_be_the_score_and_is_told(tmp_path: Path) -> Non
 
 
 def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
-    """4 problems, gspo right on 3 of them and grpo on 2: .75 and .5, and intervals over problems
-    can be made.
+    """Of 4 problems gspo answers 3 correctly and grpo 2: .75 and .5.
+
+    Intervals over problems can be computed.
     """
     right = {"grpo": 2, "gspo": 3}
     lines = [

@@ -1,5 +1,6 @@
-"""TRL's own trainer trains, its log is imported: its clip fractions beside the lab's of the same
-batch.
+"""TRL's own trainer trains, and its log is imported.
+
+Its clip fractions stand beside the lab's of the same batch.
 """
 
 from dataclasses import dataclass, field
@@ -35,8 +36,9 @@ class Trained:
 
 
 def train(arm: str, folder: Path) -> Trained:
-    """Four prompts, answers of unequal lengths in two mini-batches, each seen twice; a reward that
-    any text can win.
+    """Four prompts and answers of unequal lengths in two mini-batches, each seen twice.
+
+    Any text can win the reward.
     """
     from datasets import Dataset
     from transformers import set_seed

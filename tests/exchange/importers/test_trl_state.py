@@ -1,5 +1,6 @@
-"""TRL's trainer_state.json: its definitions, its resumes, its later versions, and what is wrong
-with it.
+"""TRL's trainer_state.json: its definitions, resumes and later versions.
+
+Also the messages about what is wrong with it.
 """
 
 import math
@@ -29,8 +30,9 @@ def column(folder: Path, name: str, table: str = "updates") -> dict[str, list[fl
 
 
 def test_its_clip_fraction_is_the_lab_s_where_its_level_is_known(tmp_path: Path) -> None:
-    """.25 of tokens at level token, of responses at level sequence, and of nobody knows what where
-    no level is told.
+    """.25 of tokens at level token, of responses at level sequence.
+
+    Without a recorded level the unit is unknown.
     """
     path = trainer_state(tmp_path / "trainer_state.json", trl_rows(range(1, 4)))
     one(tmp_path, path, "--set", "objective=grpo", arm="grpo")

@@ -1,5 +1,6 @@
-"""What no log recorded: it equals nothing, it is not stored as a default, and readers show that it
-is unknown.
+"""What no log recorded equals nothing and is not stored as a default.
+
+Readers show that it is unknown.
 """
 
 import json
@@ -21,8 +22,9 @@ from gspo_lab.report.templating import statement
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
-    """Other models, other seeds, other questions: nobody declared these two files to be the same
-    study.
+    """Two files with other models, seeds and questions.
+
+    No declaration says that they are the same study.
     """
     first = eight_seeds(tmp_path / "first.csv")
     rows = [
@@ -53,8 +55,9 @@ def test_an_import_is_not_replicated(tmp_path: Path) -> None:
 
 
 def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
-    """16 runs with one final score each: no run shows a fall, because none has a score to fall
-    from.
+    """16 runs have one final score each.
+
+    No run shows a drop, because none has an earlier score.
     """
     bring(
         tmp_path,
@@ -101,8 +104,9 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
 
 
 def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
-    """objective=gspo tells a preset and its level; nothing else of the arm is known, and nothing
-    else is written.
+    """objective=gspo tells a preset and its level.
+
+    Nothing else of the arm is known, and nothing else is written.
     """
     options = (
         "--study",

@@ -1,5 +1,6 @@
-"""A `runs` folder as conductor and workers leave it, without any training: real files, real
-journals.
+"""A `runs` folder as conductor and workers leave it, without any training.
+
+Its files and journals are real.
 """
 
 import json
@@ -112,9 +113,7 @@ class Lab:
             return connection.execute(sql, values).fetchall()
 
     def dump(self, db: Path | None = None) -> list[str]:
-        """Everything in the database as SQL, in an order that does not depend on the order of
-        insertion.
-        """
+        """Everything in the database as SQL, in an order that ignores the order of insertion."""
         connection = sqlite3.connect(db or self.db)
         try:
             return sorted(connection.iterdump())

@@ -1,6 +1,4 @@
-"""What must hold whatever happens: kills, damage, readers and writers at once; and how fast it
-is.
-"""
+"""What must hold in spite of kills, damage, readers and writers at once; and its speed."""
 
 import random
 import signal
@@ -37,8 +35,10 @@ def told(connection, run_id, alive):
 module.write_run_state = told
 ingest(Path(sys.argv[1]))
 """
-"""Says that a run's rows are written, all but where it stands; waits for a line; and says that it
-commits now.
+"""A program that stops between the rows of a run and their commit.
+
+It says that a run's rows are written, all but the run's state. It waits for a line, then says that
+it commits now.
 """
 INGEST = (
     "import sys; from pathlib import Path; from gspo_lab.recording.store import ingest;"
@@ -121,8 +121,9 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
 
 
 def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
-    """A program killed while it had the old database open leaves a log that must not be read into
-    the new one.
+    """A program killed while it had the old database open leaves a log.
+
+    That log must not be read into the new database.
     """
     run = lab.declare("adding", ("grpo",), [0])[0]
     lab.train(run)
@@ -144,8 +145,9 @@ def test_rebuild_never_replays_a_log_left_by_the_old_database(lab: Lab) -> None:
 
 
 def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
-    """Processes that take in six long journals: each is killed amid the next one, some just where
-    it is committed.
+    """Processes that ingest six long journals, each killed during the next one.
+
+    Some are killed just where it is committed.
     """
     ingest(
         lab.runs
@@ -188,8 +190,9 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
 
 
 def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
-    """Two readers read without a pause; the writer goes on writing until they have seen ten
-    states.
+    """Two readers read without a pause.
+
+    The writer goes on writing until they have seen ten states.
     """
     lab.declare("adding", ("grpo",), [0])
     ingest(lab.runs)

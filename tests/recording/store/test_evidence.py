@@ -118,8 +118,9 @@ def test_a_metric_nobody_records_is_named_with_its_nearest(recorded: Lab) -> Non
 
 
 def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: Lab) -> None:
-    """p0: right, wrong -> 1/2; p1: right, failed grader -> 1; p2: both graders failed -> no part;
-    so (1/2 + 1)/2.
+    """The mean over problems is (1/2 + 1) / 2.
+
+    p0: right, wrong -> 1/2. p1: right, failed grader -> 1. p2: both graders failed -> no part.
     """
     lab.write(
         RUN, *answers(4, [1, 0, 1, None, None, None], samples=2), *answers(4, [1, 1], "rollout")
@@ -266,8 +267,9 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
 
 
 def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
-    """A run that died between its last update and the step's own record: both tables still count
-    the same spans.
+    """A run that died between its last update and the step's own record.
+
+    Both tables still count the same spans.
     """
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, entropy=1.0) for i in range(8)))

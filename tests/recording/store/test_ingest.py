@@ -196,8 +196,9 @@ def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
 
 @pytest.mark.parametrize("in_one_go", [True, False])
 def test_started_voids_what_came_later(lab: Lab, in_one_go: bool) -> None:
-    """Taken up at step 2: steps and rollouts from 2 on are void, a benchmark's answers from 3
-    on.
+    """A run resumed at step 2 voids its steps and rollouts from 2 on.
+
+    A benchmark's answers are void from 3 on.
     """
     lab.write(RUN, RunStatus(state="started", step=0), *answers(0, [0]))
     for step in range(4):
@@ -412,8 +413,9 @@ def test_without_runs_there_is_nothing_to_take_in(tmp_path: Path) -> None:
 
 
 def forged(path: Path, old: bytes, new: bytes) -> None:
-    """Change bytes of a journal, every digest behind them too, and put its size and time of
-    modification back.
+    """Change bytes of a journal and every digest behind them.
+
+    Its size and time of modification are put back.
     """
     original = path.stat()
     items = [json.loads(line) for line in path.read_bytes().replace(old, new).splitlines()]

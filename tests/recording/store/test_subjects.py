@@ -1,5 +1,6 @@
-"""Models and servers asked without a run, evaluations as they were declared, and grades given
-later.
+"""Models and servers evaluated without a run.
+
+Also evaluations as they were declared, and grades given later.
 """
 
 import json

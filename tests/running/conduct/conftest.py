@@ -1,5 +1,6 @@
-"""What the smallest study that trains has recorded, made once; a study that only counts, for each
-test.
+"""The records of the smallest study that trains, made once.
+
+Each test also has a study that only counts.
 """
 
 from pathlib import Path

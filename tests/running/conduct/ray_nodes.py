@@ -7,14 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 SHARED = {"node_ip_address": "127.0.0.2", "object_store_memory": 80 << 20}
-"""What all nodes are given: the loopback interface (127.0.0.1 would be replaced by the machine's
-address), few MB.
+"""What all nodes are given: the loopback interface and few MB.
+
+The machine's address would replace 127.0.0.1.
 """
 
 
 def patiently(start: Callable[[], Any]) -> Any:
-    """What `start` returns, tried again where a busy machine does not start it within Ray's own 30
-    seconds.
+    """What `start` returns, tried again if a busy machine is slow.
+
+    Ray's own limit for a start is 30 seconds.
     """
     for _ in range(5):
         try:

@@ -1,5 +1,6 @@
-"""A launcher as a cluster's would be: jobs wait in a queue, run on other hosts, and get lost now
-and then.
+"""A launcher as a cluster's would be.
+
+Jobs wait in a queue, run on other hosts, and get lost now and then.
 """
 
 from collections.abc import Iterator
@@ -61,8 +62,9 @@ class Job:
 
 @dataclass
 class SlowQueue:
-    """Every job is queued, then lost, then queued anew on another host; that of run b/s0 is given
-    up instead.
+    """Every job is queued, then lost, then queued anew on another host.
+
+    The job of run b/s0 is given up instead.
     """
 
     jobs: int | None = None

@@ -1,5 +1,6 @@
-"""Slurm on this machine, as root and without systemd: one node, munge, a controller, a daemon of
-the node.
+"""Slurm on this machine, as root and without systemd.
+
+It has one node, munge, a controller and a daemon of the node.
 """
 
 import os
@@ -115,8 +116,9 @@ class SlurmDaemons:
         self._running["slurmd"] = self._start("slurmd", "-D")
 
     def lose_node(self, *workers: int) -> None:
-        """The machine dies: its daemon, and of each worker the job's daemon, the keeper and the
-        worker itself.
+        """Kill everything that dies with the machine.
+
+        Its daemon, and of each worker the job's daemon, the keeper and the worker itself.
         """
         above = [[worker, keeper := parent_of(worker), parent_of(keeper)] for worker in workers]
         self.end("slurmd")

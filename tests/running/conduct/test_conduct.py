@@ -187,8 +187,9 @@ def test_a_second_ctrl_c_kills(bench: Bench) -> None:
 
 
 def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench) -> None:
-    """A mistake of the user, a crash, and processes that something else ends; none leaves a
-    child.
+    """A mistake of the user, a crash, and processes that something else ends.
+
+    None leaves a child.
     """
     bench.seeds = [0, 1, 2]
     bench.fail = {"a/s0": "lab", "b/s0": "crash", "a/s1": "exit 0", "b/s1": "exit 7"}

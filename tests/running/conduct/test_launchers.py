@@ -1,5 +1,6 @@
-"""Launchers by name: the table, an outsider's, and what people see of jobs that wait or get
-lost.
+"""Launchers by name: the built-in table and a plugin's.
+
+Also what people see of jobs that wait or get lost.
 """
 
 import pytest

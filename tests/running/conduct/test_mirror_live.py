@@ -1,5 +1,6 @@
-"""`[record] mirror` of a study that runs: what stands there while it does, and after its conductor
-was killed.
+"""`[record] mirror` of a study that runs.
+
+What it shows meanwhile, and after its conductor was killed.
 """
 
 from pathlib import Path
@@ -30,8 +31,9 @@ def rewards(home: Path, run: str) -> dict[int, list[float]]:
 
 
 def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
-    """Amid step 3, steps 0 and 1 are known to be whole; the next conductor goes on at step 2, its
-    last checkpoint.
+    """During step 3, steps 0 and 1 are known to be whole.
+
+    The next conductor goes on at step 2, its last checkpoint.
     """
     pytest.importorskip("tensorboard")
     bench.steps = 6

@@ -1,5 +1,6 @@
-"""Studies on a real Ray cluster of two nodes on this machine: placed, lost, retried, taken up,
-stopped.
+"""Studies on a real Ray cluster of two nodes on this machine.
+
+They are placed, lost, retried, resumed and stopped.
 """
 
 import re
@@ -141,8 +142,9 @@ def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
 def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     bench: Bench, nodes: RayNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One command waits for it, as long as it takes; the other one, told twice, does not, and is
-    typed again.
+    """One command waits for the study, as long as it takes.
+
+    The other one is told twice, does not wait, and is typed again.
     """
     monkeypatch.setenv(
         "RAY_gcs_rpc_server_reconnect_timeout_s", "5"

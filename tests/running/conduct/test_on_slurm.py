@@ -1,5 +1,6 @@
-"""Studies on a real Slurm of one node on this machine: queued, requeued, lost, taken up,
-stopped.
+"""Studies on a real Slurm of one node on this machine.
+
+They are queued, requeued, lost, resumed and stopped.
 """
 
 import re
@@ -70,8 +71,9 @@ def job_of(bench: Bench, run: str) -> str:
 
 
 def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
-    """A study whose first run is held amid its step 3, its checkpoint at step 2 behind it; that
-    run's job.
+    """A study whose first run is held during its step 3; that run's job.
+
+    Its checkpoint at step 2 is written.
     """
     bench.steps = 6
     bench.seeds = [0]

@@ -1,5 +1,6 @@
-"""Pilots of a real engine that only counts, and of models that train: calibrated ranges, and
-`gspo-lab plan --advise`.
+"""Pilots of a real engine that only counts, and of models that train.
+
+They calibrate ranges; `gspo-lab plan --advise` reads them.
 """
 
 import io
@@ -25,8 +26,10 @@ from gspo_lab.study.new_study import write_study
 BOUND = 0.043
 LOW = 1 - math.exp(-BOUND)
 HIGH = math.exp(BOUND) - 1
-"""The counting engine's moves are .001 x 1..50 on mini-batch 1; a target of .15 leaves the largest
-7.5 of 50 outside: the 43rd is the bound, on both sides."""
+"""The counting engine's moves are .001 x 1..50 on mini-batch 1.
+
+A target of .15 leaves the largest 7.5 of 50 outside: the 43rd is the bound, on both sides.
+"""
 
 
 def objective(bench: Bench, run: str) -> dict[str, float]:
@@ -171,8 +174,10 @@ objective = "gspo"
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["quickstart", "sums", "init"])
 def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) -> None:
-    """Three tasks: sums of two digits from the quickstart's start and at its learning rate, of one,
-    and the study of one's own that `init` writes.
+    """Three tasks of pilots.
+
+    Sums of two digits from the quickstart's start and at its learning rate, sums of one digit, and
+    the study that `init` writes.
     """
     study, quickstart, *_ = write_study(tmp_path / "mine", "tiny-qwen3", "own")
     texts = {"quickstart": quickstart.read_text(), "sums": SUMS, "init": study.read_text()}

@@ -1,5 +1,6 @@
-"""Which study a replication is: whose content, which seeds, which starting model, and what is
-refused.
+"""Which study a replication is: its content, seeds and starting model.
+
+Also what is refused.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Declared looks: a study stops at the first one that resolves it, and seeds added later change no
-word.
+"""Declared looks: a study stops at the first one that resolves it.
+
+Seeds added later change no verdict.
 """
 
 from pathlib import Path
@@ -16,8 +17,9 @@ from gspo_lab.recording.store import Evidence
 from gspo_lab.report.templating import statement
 
 FAR = {"a/s0": 1, "a/s1": 1, "a/s2": 1, "b/s0": 8, "b/s1": 9, "b/s2": 8}
-"""Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond
-any look's level.
+"""Differences of .7, .8, .7 on the first three seeds pass any look's level.
+
+t = .733 / (.0577 / sqrt 3) = 22.
 """
 NEAR = {"a/s0": 5, "a/s1": 5, "a/s2": 5, "b/s0": 6, "b/s1": 4, "b/s2": 5}
 LOOKS = "\n[verdict]\nlooks = [3, 5]\n"

@@ -1,5 +1,6 @@
-"""[tune]: every arm chooses on trials before the first step, and nothing that ends them changes
-what it chooses.
+"""[tune]: every arm chooses on trials before the first step.
+
+Nothing that ends the trials changes the choice.
 
 The counting engine rewards a step with .5 + .01 x step + .001 x seed, .1 more for arm b, and a
 bonus by the arm's name.

@@ -1,5 +1,6 @@
-"""[tune] with runs that really train: a kill amid the trials leaves what an uninterrupted study
-would have left.
+"""[tune] with runs that really train.
+
+A kill during the trials leaves what an uninterrupted study would have left.
 """
 
 import hashlib
@@ -39,8 +40,10 @@ def study(folder: Path) -> Study:
 
 
 def left(runs: Path) -> dict[str, list[JsonObject]]:
-    """By run every record that counts without its times, and the weights; of trials the words of
-    workers are left out, who are more where one was killed."""
+    """By run every record that counts, without its times, and the weights.
+
+    The workers' messages of trials are left out: a killed trial has more of them.
+    """
     out = {}
     for home in (runs / "tiny", runs / "tiny-trials"):
         for entry in run_folders(home):

@@ -1,5 +1,6 @@
-"""What a worker's folder tells of it: its phase, what its work takes, and a collapse when it
-happens.
+"""What a worker's folder tells of it.
+
+Its phase, the time of its work, and a collapse when it happens.
 """
 
 from dataclasses import replace
@@ -80,8 +81,9 @@ def test_a_first_step_without_a_correct_answer_and_what_was_not_graded_are_seen(
 
 
 def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder) -> None:
-    """A start of 4 s, the first evaluation of 6 s, a first step that costs more than the later ones
-    of 2 s.
+    """A start of 4 s, the first evaluation of 6 s, and a slow first step.
+
+    The later steps take 2 s.
     """
     watch = watch_of(bench, folder, steps=8)
     progress = watch.progress
@@ -117,8 +119,11 @@ def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder
 def test_what_a_program_needs_to_start_is_no_time_of_its_steps(
     bench: Bench, folder: RunFolder, at_once: bool
 ) -> None:
-    """`started` after 4 s, ten minutes of a program's start, and 5 s of answers before the first
-    record; `at_once`: the start's end is seen with that record."""
+    """`started` comes after 4 s; the first record ten minutes and 5 s later.
+
+    The ten minutes are a program's start, the 5 s answers. With `at_once` the start's end is seen
+    with that record.
+    """
     watch = watch_of(bench, folder, steps=8)
     progress = watch.progress
     folder.enter(Phase.STARTING, "verl (Ray, model, vLLM)")

@@ -1,5 +1,6 @@
-"""The smallest study that really trains, and what its runs have recorded but for times and
-machines.
+"""The smallest study that really trains, and the records of its runs.
+
+Times and machines are left out.
 """
 
 import hashlib
@@ -68,8 +69,9 @@ def grade(problem, answer):
             time.sleep(0.02)
     return float(sum(answer.encode()) % 3 == 0)
 """
-"""Grades by chance; amid the second step, of 8 responses each, it waits for as long as there is a
-file `hold`.
+"""A grader by chance that waits during the second step, of 8 responses each.
+
+It waits for as long as there is a file `hold`.
 """
 
 
@@ -93,8 +95,10 @@ def tiny(folder: Path) -> Path:
 
 
 def recorded(folder: Path, on: str) -> dict[str, list[JsonObject]]:
-    """Train it by this launcher, or go on; by arm every record without its times, of the statuses
-    the states, and the weights."""
+    """Train the study by this launcher, or resume it.
+
+    By arm every record without its times, of the statuses the states, and the weights.
+    """
     study = load_study(tiny(folder))
     runs = folder / on.partition(":")[0]
     result, output = conducted(study, runs, on=on)

@@ -1,5 +1,6 @@
-"""Workers forked from a warm process: as good as commands of their own, and nothing is left of
-either.
+"""Workers forked from a warm process are as good as commands of their own.
+
+Nothing is left of either.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""A keeper beside a real worker, and what conductor and keeper leave for each other in the run's
-folder.
+"""A keeper beside a real worker.
+
+Also what conductor and keeper leave for each other in the run's folder.
 """
 
 import os
@@ -176,8 +177,9 @@ def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:
     not Path("/proc/self/status").exists(), reason="only Linux tells which signals wait"
 )
 def test_a_term_that_comes_while_slurm_s_keeper_begins_is_heard(tmp_path: Path) -> None:
-    """Slurm tells of a time limit up to a minute early, which may be before a job's Python can hear
-    it.
+    """Slurm reports a time limit up to a minute early.
+
+    A job's Python may not be ready to hear it then.
     """
     job = {"SLURM_JOB_ID": "7"}
     keeper = subprocess.Popen(

@@ -1,5 +1,6 @@
-"""What Slurm's launcher makes of what Slurm says; the runs themselves are in
-tests/running/conduct/test_on_slurm.py.
+"""How Slurm's launcher reads what Slurm reports.
+
+The runs themselves are in tests/running/conduct/test_on_slurm.py.
 """
 
 import os

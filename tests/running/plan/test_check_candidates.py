@@ -1,5 +1,6 @@
-"""What `[tune]` lets arms choose is held against engine and model before the first step, as what
-they declare is.
+"""The choices of `[tune]` are checked against engine and model before the first step.
+
+They are checked as what arms declare is.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""What a study could find, before it runs; the factors are those of
-tests/analysis/stats/test_power.py.
+"""What a study could find, before it runs.
+
+The factors are those of tests/analysis/stats/test_power.py.
 """
 
 from dataclasses import replace
@@ -19,8 +20,9 @@ from gspo_lab.study import Run, Study, load_study
 
 
 def graded(run: Run, record: Record) -> Record:
-    """Of 20 problems seed s of gspo gets s + 1 more right than grpo, which has 8, and no problem
-    stays the same one.
+    """Of 20 problems seed s of gspo gets s + 1 more correct than grpo, which has 8.
+
+    No problem stays the same one.
     """
     if not isinstance(record, AnswerRecord):
         return record
@@ -97,8 +99,9 @@ def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(
 
 
 def test_the_power_of_a_declared_contrast_stands_beside_a_pair_s(tmp_path: Path) -> None:
-    """Independent arms: a pair has sqrt(2) times the contrast's sd, and shares alpha with the two
-    other arms.
+    """Arms are independent, so a pair has sqrt(2) times the contrast's sd.
+
+    It shares alpha with the two other arms.
     """
     weights = "gspo = 0.5\ngspo-replay = 0.5\ngrpo = -0.5\ngrpo-replay = -0.5\n"
     result = detectable(
@@ -143,8 +146,9 @@ def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:
 
 
 def scored(grpo: int, *gspo: int) -> Change:
-    """So many of the 20 problems are answered rightly: by grpo on every seed, by gspo seed by
-    seed.
+    """So many of the 20 problems are answered correctly.
+
+    By grpo on every seed, by gspo seed by seed.
     """
 
     def change(run: Run, record: Record) -> Record:

@@ -130,8 +130,9 @@ def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
 
 
 def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) -> None:
-    """16 tokens of prompt and 24 of a response: 1 pass; of 3 turns 16 + 8, 16 + 16 and 16 + 24,
-    which are 2.4 of it.
+    """16 tokens of prompt and 24 of a response are 1 pass.
+
+    Three turns have 16 + 8, 16 + 16 and 16 + 24, together 2.4 passes.
     """
     settings = (
         bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings

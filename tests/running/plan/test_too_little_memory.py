@@ -53,8 +53,9 @@ def study(folder: Path, model: str, device: str = "cpu") -> Study:
 
 @pytest.fixture
 def huge(tmp_path: Path) -> Path:
-    """A thousand times Qwen3-30B-A3B, as far as its configuration says; a .bin does not say what it
-    holds.
+    """A thousand times Qwen3-30B-A3B, as far as its configuration says.
+
+    A .bin does not say what it holds.
     """
     folder = tmp_path / "huge"
     folder.mkdir()

@@ -1,5 +1,6 @@
-"""A task of one's own whose reward any text may win, runs that nobody has trained, and `gspo-lab
-eval` stopped.
+"""A custom task whose reward any text may win, and untrained runs.
+
+Also a `gspo-lab eval` that is stopped.
 """
 
 import json
@@ -30,8 +31,9 @@ SMALL = {"layers": 1, "width": 16}
 
 
 def write_task(folder: Path, problems: int = 12) -> Path:
-    """The grader and its problems: with `held_out` at its default a fifth of them is asked, always
-    the same.
+    """The grader and its problems.
+
+    With `held_out` at its default a fifth of them is evaluated, always the same.
     """
     (folder / "lottery.py").write_text(GRADER)
     path = folder / "problems.jsonl"
@@ -73,8 +75,9 @@ def declared_runs(
 def stopped_after(
     lines: int, runs: Path, by: signal.Signals, *arguments: object
 ) -> tuple[int, int, str]:
-    """Start `gspo-lab ARGUMENTS` and signal it once that many answers are kept: how many, exit
-    code, its stderr.
+    """Start `gspo-lab ARGUMENTS` and signal it once that many answers are kept.
+
+    Return how many, the exit code and its stderr.
     """
     command = [sys.executable, "-m", "gspo_lab.cli", *map(str, arguments)]
     path = os.pathsep.join(entry for entry in sys.path if entry)

@@ -10,8 +10,9 @@ from tiny_server import MODEL, TinyServer, serving
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own, from which nothing on this machine can be seen by a relative
-    path.
+    """A folder of the test's own.
+
+    No relative path leads from it to other files of this machine.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(

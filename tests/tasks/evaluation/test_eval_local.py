@@ -1,5 +1,6 @@
-"""`gspo-lab eval` of models in this process: folders, embedded models, runs; killed, finished,
-refused.
+"""`gspo-lab eval` of models in this process: folders, built-in models, runs.
+
+They are killed, finished and refused.
 """
 
 import json
@@ -179,8 +180,9 @@ def test_a_model_that_cannot_be_asked_is_one_line(
 
 
 def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
-    """Four runs of two seeds from one start; the ends of one seed are made alike too, those of the
-    other differ.
+    """Four runs of two seeds from one start.
+
+    The ends of one seed are made alike too; those of the other differ.
     """
     start = save_model(here / "start", seed=0)
     runs = here / "runs"

@@ -1,5 +1,6 @@
-"""`gspo-lab eval` and `grade` of programs: the rating on CodeForces, and what leave to run without
-isolation does.
+"""`gspo-lab eval` and `grade` of programs.
+
+The rating on CodeForces, and what the leave to run without isolation does.
 """
 
 import json
@@ -46,8 +47,9 @@ RATINGS = {"1/A": 800, "1/B": 1200, "1/C": 1600, "1/D": None}
 
 @pytest.fixture
 def asking(here: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
-    """The command that asks an untrained model, which solves nothing, for four programs, twice
-    each.
+    """The command that evaluates an untrained model on four programs, twice each.
+
+    The model solves nothing.
     """
     monkeypatch.setenv("GSPO_LAB_CACHE", str(here / "cache"))
     common: JsonObject = {

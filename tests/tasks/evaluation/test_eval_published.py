@@ -1,5 +1,6 @@
-"""A published benchmark asked of an embedded model's run and of a server: an honest score, which
-may be zero.
+"""A published benchmark on a built-in model's run and on a server.
+
+The score is honest and may be zero.
 """
 
 import json
@@ -117,8 +118,9 @@ def test_a_server_is_asked_in_words_or_with_raw_prompts(here: Path, aime24: Path
 
 
 def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
-    """A part of the problems is evaluated where a limit says so, and nowhere else; regrading reads
-    the same part.
+    """A limit on the problems holds for the evaluation that declares it, and nowhere else.
+
+    Regrading reads the same part.
     """
     lines = [
         json.dumps({"problem": f"What is {number}?", "answer": str(number)}) for number in range(10)

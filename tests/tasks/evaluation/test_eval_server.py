@@ -1,5 +1,6 @@
-"""`gspo-lab eval --server`: a real server on loopback, asked, failing, killed in the middle,
-finished.
+"""`gspo-lab eval --server` against a real server on loopback.
+
+It answers, fails, is killed in the middle, and finishes.
 """
 
 import json
@@ -25,8 +26,9 @@ from gspo_lab.common.text import UNSEEN
 
 @contextmanager
 def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
-    """Within the block the server gives that many answers and then none: whoever asks is there to
-    be stopped.
+    """Within the block the server gives that many answers and then none.
+
+    Its client is there to be stopped.
     """
     server.faults.extend([0.0] * answers)
     server.always = "wait"

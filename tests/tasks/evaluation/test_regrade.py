@@ -1,5 +1,6 @@
-"""`gspo-lab records regrade`: today's graders on stored answers; what was graded first is never
-lost.
+"""`gspo-lab records regrade` applies today's graders to stored answers.
+
+The first grades are never lost.
 """
 
 import contextlib
@@ -114,8 +115,9 @@ def test_an_answer_is_counted_when_it_is_graded_and_no_more_problems_are_made_th
     None
 ):
     class Watching(Addition):
-        """Notes how many answers were counted when each one is graded, and which problems were
-        made.
+        """Notes how many answers were counted when each one is graded.
+
+        Also which problems were made.
         """
 
         def grade(self, problem: Problem, answer: str) -> Grade:
@@ -217,8 +219,9 @@ objective = "gspo"
 
 
 def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
-    """Four right answers a run, two of which an earlier grader took for wrong; training responses
-    are left alone.
+    """Four correct answers a run, two of which an earlier grader marked incorrect.
+
+    Training responses are left alone.
     """
     runs = here / "runs"
     problems = build_task("addition", {}).problems("held-out")[:4]

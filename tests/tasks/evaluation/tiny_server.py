@@ -1,5 +1,6 @@
-"""An OpenAI-compatible server for tests: real HTTP on loopback, a real embedded model, and faults
-on request.
+"""An OpenAI-compatible server for tests.
+
+It has real HTTP on loopback, a real built-in model, and faults on request.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""Small hostile programs. Each says `ESCAPED` and how if it got through, `held` if every door was
-shut.
+"""Small hostile programs, each of which tries to leave the sandbox.
+
+A program prints `ESCAPED` and how if it got through, `held` if every attempt failed.
 
 The input is the host's facts as JSON (walled.Host), with the name of the attack. In the list at the
 end of this file each program stands behind a line `== its name`. In brackets follow the endings
@@ -85,8 +86,9 @@ def hoard_until_told():
     try: hoard(take)
     except OSError: time.sleep(60)
 """
-"""Memory that counts in no process: it is shared and touched, and then let go of while something
-still refers to it.
+"""Memory that counts in no process.
+
+It is shared and touched, and then released while something still refers to it.
 """
 
 

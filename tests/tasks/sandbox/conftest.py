@@ -110,8 +110,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 def left_behind() -> list[str]:
-    """Processes under the uids of this process's sandboxes, houses that descend from it, and its
-    zombies.
+    """Processes under the uids of this process's sandboxes.
+
+    Also supervisors that descend from it, and its zombies.
     """
     found = []
     uids = {uid for sandbox in OPEN for uid in sandbox.uids}

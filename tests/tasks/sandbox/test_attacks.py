@@ -52,8 +52,9 @@ def assert_held(attack: Attack, outcome: ExecutionResult, host: Host) -> None:
 def test_none_gets_out_and_the_next_program_is_well(
     seconds: float, sandbox: Sandbox, host: Host
 ) -> None:
-    """Attacks with the same limits run one after the other in one sandbox, an honest program after
-    each.
+    """Attacks with the same limits run one after the other in one sandbox.
+
+    An honest program runs after each.
     """
     attacks = [attack for attack in ATTACKS if attack.seconds == seconds]
     inputs = [host.stdin(name) for attack in attacks for name in (attack.name, "honest")]
@@ -81,8 +82,9 @@ def test_seven_at_a_time_beside_an_honest_program(crowded: Sandbox, host: Host) 
 
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_the_attacks_would_get_out_if_nothing_held_them(host: Host) -> None:
-    """The list is worth something only if, without walls, its programs report that they got
-    through.
+    """Without isolation the programs of the list report that they got through.
+
+    Otherwise the list would prove nothing.
     """
     through = {
         "tcp",

@@ -1,5 +1,6 @@
-"""The seccomp filter: its numbers against libseccomp's, its logic by running it as the kernel
-would.
+"""The seccomp filter: its numbers and its logic.
+
+The numbers are compared with libseccomp's. The logic is run as the kernel would.
 """
 
 import ctypes

@@ -1,5 +1,6 @@
-"""Where the machine has less memory than a program may use: whoever exhausts it is wrong, and not
-left ungraded.
+"""A machine with less memory than a program may use.
+
+A program that exhausts it is incorrect, and not left ungraded.
 """
 
 import contextlib

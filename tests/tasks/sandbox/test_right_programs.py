@@ -1,5 +1,6 @@
-"""Programs that are right: also those that LiveCodeBench's own runner fails, because its stdin and
-stdout are mocks.
+"""Programs that are correct.
+
+LiveCodeBench's own runner fails some of them, because its stdin and stdout are mocks.
 """
 
 import json

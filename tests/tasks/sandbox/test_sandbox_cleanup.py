@@ -1,5 +1,6 @@
-"""Nothing stays: not when the lab is killed, not when a house falls silent, not when the walls are
-not there.
+"""The sandbox leaves nothing behind.
+
+Not when the lab is killed, when a supervisor falls silent, or without isolation.
 """
 
 import os
@@ -80,8 +81,9 @@ def test_a_killed_lab_leaves_no_process(isolated: bool, tmp_path: Path) -> None:
 
 
 def test_a_house_that_is_killed_from_outside_is_tried_again_and_then_told(sandbox: Sandbox) -> None:
-    """Its first process dies twice in the middle of a test, as if the machine had run out of
-    memory.
+    """Its first process dies twice in the middle of a test.
+
+    A machine that had run out of memory would do that.
     """
 
     killed: set[int] = set()

@@ -1,5 +1,7 @@
-"""What a program can cost beside its own memory and time: the kernel's memory, the runner's time,
-its neighbours' time. Each test fails where nothing bounds that cost.
+"""What a program can cost beside its own memory and time.
+
+The kernel's memory, the runner's time, its neighbours' time. Each test fails where nothing bounds
+that cost.
 """
 
 import resource
@@ -34,8 +36,9 @@ time.sleep(60)
 
 
 def test_mappings_count_as_memory(sandbox: Sandbox) -> None:
-    """28 forks with 46,000 mappings each hold 285 MB of the kernel's, which no process's resident
-    memory shows.
+    """28 forks with 46,000 mappings each hold 285 MB of the kernel's memory.
+
+    No process's resident memory shows it.
     """
     limits = replace(TIGHT, seconds=20.0, processes=32)
     (outcome,) = sandbox.run(Program(MAPPINGS), [b""], limits)
@@ -113,8 +116,9 @@ print((kibibytes("VmHWM:") - before) // 1024)
 
 
 def test_what_a_candidate_writes_is_held_once(sandbox: Sandbox) -> None:
-    """16 MiB on stdout and on stderr, with a checker that is shown both outputs: 47 MiB, and 64
-    where what was read and its copy are held together.
+    """16 MiB on stdout and on stderr, with a checker that is shown both outputs.
+
+    The peak is 47 MiB, and 64 if what was read and its copy are held together.
     """
     grown = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True)
     assert grown.returncode == 0, grown.stderr
@@ -128,8 +132,9 @@ LATE = "import time\ntime.sleep(2.4)\nwhile True: pass"
 def test_late_programs_hold_up_nobody_for_long(
     crowded: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worst wait for a turn, which is all that neighbours cost; to start a sandbox takes its
-    own time.
+    """The worst wait for a turn, which is all that neighbours cost.
+
+    To start a sandbox takes its own time.
     """
     limits = replace(TIGHT, seconds=3.0)
     waits = []

@@ -1,5 +1,6 @@
-"""Ways to a verdict that a program did not earn: there is nothing to find, nothing to forge,
-nothing that stays.
+"""Ways to a verdict that a program did not earn.
+
+There is nothing to find, nothing to forge, nothing that stays.
 """
 
 import contextlib
@@ -60,8 +61,9 @@ print("found " + " ".join(found) if found else "nothing")
 
 
 def test_expected_outputs_are_nowhere_to_be_found(sandbox: Sandbox) -> None:
-    """They stand in this process, in every form; the program searches all that it can reach for
-    them.
+    """The expected outputs stand in this process, in every form.
+
+    The program searches all that it can reach for them.
     """
     marker = secrets.token_hex(8)
     expected = ["!" + marker, "!" + marker]
@@ -231,8 +233,9 @@ def test_lying_subclasses_cross_as_what_they_hold(
 def test_what_is_forged_is_no_more_than_what_could_be_returned(
     source: str, ending: str, result: bytes | None, sandbox: Sandbox
 ) -> None:
-    """The channel of the result is the program's own; it can say anything there but what it does
-    not know.
+    """The channel of the result is the program's own.
+
+    It can write anything there except what it does not know.
     """
     (outcome,) = sandbox.run(Program(source, "f"), [b""], replace(TIGHT, seconds=0.3))
     assert (outcome.ending, outcome.result) == (ending, result)
@@ -398,8 +401,9 @@ def test_a_late_kill_has_nobody_wait_for_it(
 
 
 def test_a_look_into_a_scratch_folder_shows(sandbox: Sandbox) -> None:
-    """Its time of access would tell the next test, had it the same house: its first process's start
-    tells the house.
+    """Under one supervisor a folder's time of access would tell the next test.
+
+    The start time of its first process shows that the supervisor is another one.
     """
     source = (
         "import"
@@ -429,8 +433,9 @@ print("done")
 
 
 def test_a_crowd_takes_no_time_from_anybody(crowded: Sandbox) -> None:
-    """Eight at once on fewer cores: each needs 0.3 of its half second of CPU time, and far more by
-    the clock.
+    """Eight programs run at once on fewer cores.
+
+    Each needs 0.3 of its half second of CPU time, and far more by the clock.
     """
     limits = replace(TIGHT, seconds=0.5)
     with ThreadPoolExecutor(8) as pool:

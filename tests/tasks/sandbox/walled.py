@@ -34,8 +34,9 @@ HONEST = Program("print(int(input()) + 1)")
 def neighbours(
     sandbox: Sandbox, others: Sequence[Future[list[ExecutionResult]]]
 ) -> list[ExecutionResult]:
-    """The outcomes of an honest program, which adds 1 to 41 three times a second until the others
-    are done.
+    """The outcomes of an honest program.
+
+    It adds 1 to 41 three times a second until the others are done.
     """
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:

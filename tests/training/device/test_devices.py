@@ -1,7 +1,9 @@
-"""Devices other than the CPU, without a GPU: whole runs on one with memory of its own, shapes of
-large models on CUDA.
+"""Devices other than the CPU, without a GPU.
 
-What depends on the device is tried on "meta", which stands for one that is neither CPU nor CUDA."""
+Whole runs on one with memory of its own, shapes of large models on CUDA.
+
+What depends on the device is tried on "meta", which stands for one that is neither CPU nor CUDA.
+"""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""The command `gspo-lab`, and the processes of engines that train in an environment of their
-own.
-"""
+"""The command `gspo-lab`, and the processes of engines in environments of their own."""
 
 import os
 import subprocess

@@ -1,5 +1,6 @@
-"""A real run small enough for a test: an untrained embedded model and a reward that any text can
-win.
+"""A real run small enough for a test.
+
+It has an untrained built-in model and a reward that any text can win.
 """
 
 import json
@@ -179,8 +180,9 @@ TEXTS = ["?", "a much longer question than the others", "??", "short one"]
 
 
 def experience_of(parts_: RunComponents, *, routes: bool = False) -> Experience:
-    """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both
-    signs and a zero.
+    """Sixteen responses of unequal lengths to prompts of unequal lengths.
+
+    Their advantages have both signs and a zero.
     """
     requests = [
         Request(

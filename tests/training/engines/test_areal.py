@@ -1,5 +1,6 @@
-"""AReaL: what it is told, what is refused; and, in an environment with it, that it reads that, and
-updates recorded.
+"""AReaL: the settings that it is given, and what is refused.
+
+In an environment with AReaL: that it reads them, and the recorded updates.
 """
 
 import json
@@ -151,9 +152,10 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
 
 
 def sampled(folder: Path) -> list[JsonObject]:
-    """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12
-    tokens: 11 to 17 with their prompts, so that no two fit into 17. Without a GPU AReaL lets rows
-    that are packed together see each other.
+    """Four responses to each of four prompts, as the lab draws and grades them.
+
+    They are cut to 9 to 12 tokens: 11 to 17 with their prompts, so that no two fit into 17. Without
+    a GPU AReaL lets rows that are packed together see each other.
     """
     from gspo_lab.training.engines.smoke_test_task import SmokeTestTask
     from gspo_lab.training.models.load import encode_prompt, load_model

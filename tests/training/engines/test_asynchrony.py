@@ -1,5 +1,6 @@
-"""Rollouts of older policies: drawn from lagging weights, or in pieces under one policy after the
-other.
+"""Rollouts of older policies.
+
+They are drawn from older weights, or in pieces under one policy after the other.
 """
 
 import dataclasses
@@ -104,8 +105,9 @@ def test_a_stale_batch_is_drawn_from_the_weights_of_its_version(
 
 
 def test_the_samplers_logprobs_are_the_behaviour_policys(trained: Trained) -> None:
-    """With them as the old ones, mini-batch 0 has the ratio of the present policy to the one that
-    drew.
+    """With the sampler's log-probs as the old ones, mini-batch 0 has a ratio.
+
+    It is the present policy over the one that sampled.
     """
     settings = (
         "steps=3",
@@ -147,8 +149,9 @@ def answered(requests: list[Request], *pieces: tuple[list[int], bool]) -> list[R
 
 
 def test_a_group_trains_when_its_last_response_is_over() -> None:
-    """Two tokens a step, five at most. p0: [1, 2, 3, 4, 5] cut at the limit, and [6]; p1: [7, 8]
-    and [9, 9].
+    """Two tokens a step, five at most.
+
+    p0: [1, 2, 3, 4, 5] cut at the limit, and [6]; p1: [7, 8] and [9, 9].
     """
     lab = waiting(2)
     item = requests(lab, 0)
@@ -186,8 +189,9 @@ def test_without_a_budget_all_is_over_in_its_step() -> None:
 
 
 def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_path: Path) -> None:
-    """One token a step, and no stop text: after ten steps the first step's 16 responses are over,
-    all at once.
+    """One token a step, and no stop text.
+
+    After ten steps the first step's 16 responses are over, all at once.
     """
     run = make_run(
         "gspo", "steps=11", "task.stop=[]", "rollout.tokens_per_step=1", "update.epochs=2"

@@ -1,5 +1,8 @@
-"""Records from real child processes: good lines, bad ones, other words, a failure, and one that is
-left early; and a program that ends with its worker."""
+"""Records from real child processes.
+
+Good lines, bad ones, other words, a failure, one that is left early, and a program that ends with
+its worker.
+"""
 
 import os
 import subprocess
@@ -92,8 +95,9 @@ def test_a_child_that_fails_is_told_with_its_last_lines(followed: bool, tmp_path
     ],
 )
 def test_a_killed_process_is_a_crash_with_a_hint_at_memory(end: str) -> None:
-    """The child itself, or one that it has started and tells of, as torchrun does in the last lines
-    of a table.
+    """The program that died may be the child itself, or one that it started and names.
+
+    torchrun names it in the last lines of a table.
     """
     with (
         child(f"print('======'); {end}") as process,

@@ -1,5 +1,6 @@
-"""`gspo-lab engines check NAME`: the lab's own engine passes, and each rule that an engine breaks
-is one line.
+"""`gspo-lab engines check NAME`: the lab's own engine passes.
+
+Each rule that an engine breaks is one line.
 """
 
 from collections.abc import Callable

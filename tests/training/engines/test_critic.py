@@ -1,5 +1,6 @@
-"""The native engine with a critic: its start, what it learns, what is recorded, that it goes on bit
-for bit.
+"""The native engine with a critic.
+
+Its start, what it learns, what is recorded, and that it resumes bit for bit.
 """
 
 import pytest
@@ -41,8 +42,9 @@ def test_the_first_values_are_0_and_every_token_has_the_reward(make_run: MakeRun
 
 
 def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
-    """The reward is told by the prompt alone, which the critic reads: it learns more than the mean,
-    token by token.
+    """The prompt alone decides the reward, and the critic reads it.
+
+    So the critic learns more than the mean, token by token.
     """
     critic, experience = critic_of(
         make_run, "gspo", "critic.learning_rate=1e-2", "objective.whiten_advantages=false"
@@ -68,8 +70,9 @@ def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
 
 
 def test_levels_and_the_sum(make_run: MakeRun) -> None:
-    """A critic that has moved: tokens' advantages differ within a response, the sequence's are
-    their mean or sum.
+    """With a critic that has moved, tokens' advantages differ within a response.
+
+    The sequence's are their mean or sum.
     """
     actual = {}
     for name, arm, *changes in (
@@ -111,8 +114,9 @@ def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_adva
 
 
 def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
-    """Of the first response a tool wrote the middle two of four tokens: no value, no return, no
-    advantage, no count.
+    """A tool wrote the middle two of the first response's four tokens.
+
+    They have no value, no return, no advantage and no count.
     """
     setting = components(
         make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5")

@@ -1,5 +1,6 @@
-"""What a step trains on where groups without a signal are dropped, and where length costs
-reward.
+"""What a step trains on when groups without a signal are dropped.
+
+Also when length costs reward.
 """
 
 from pathlib import Path
@@ -164,8 +165,9 @@ def test_a_step_without_any_signal_makes_no_update(make_run: MakeRun, tmp_path: 
 def test_a_problem_that_is_asked_twice_in_a_step_has_twice_as_many_answers(
     make_run: MakeRun, tmp_path: Path, key: str
 ) -> None:
-    """More prompts than problems: the stream begins anew within the step, and no answer stands for
-    another.
+    """A step with more prompts than problems restarts the stream within the step.
+
+    No answer stands for another.
     """
     memory = train(
         make_run("grpo", "steps=1", "rollout.prompts_per_step=40", key), tmp_path / "run"

@@ -1,5 +1,6 @@
-"""An engine whose training is another program, on a small one: it copies its model and has its
-answers ready.
+"""An engine whose training is another program, on a small one.
+
+The program copies its model and has its answers ready.
 """
 
 import json
@@ -86,8 +87,9 @@ class Copies(ExternalEngine):
 
 
 class Looked(Memory):
-    """With every step, the models that lie in the run's folder; with every batch of records, what
-    the run is doing.
+    """The models in the run's folder at every step.
+
+    With every batch of records, also what the run is doing.
     """
 
     def __init__(self, folder: RunFolder) -> None:

@@ -1,5 +1,6 @@
-"""verl and AReaL themselves, in the environments that the lab makes for them: two arms are trained,
-one killed amid.
+"""verl and AReaL themselves, in the environments that the lab makes for them.
+
+Two arms are trained, and one is killed in between.
 """
 
 import json
@@ -119,8 +120,9 @@ GIVEN = (
         "McoreActorConfig lab-gspo 2 R3",
     ),
 )
-"""Options, changes of the study, and what verl then reads: its actor, loss, prompts in a
-mini-batch, replay.
+"""Options, changes of the study, and what verl then reads.
+
+Its actor, loss, prompts in a mini-batch, and replay.
 """
 
 
@@ -231,8 +233,9 @@ def _whole(run: RunFolder, warmup: int) -> None:
 
 
 def _as_verl_says(run: RunFolder) -> None:
-    """The mini-batches are the lab's, in its order; what verl counts of updates is what the lab
-    does.
+    """The mini-batches are the lab's, in its order.
+
+    verl counts updates as the lab does.
     """
     updates = run.records("update")
     drawn = [answer["tokens"] for answer in run.records("answer") if answer["bench"] == "rollout"]

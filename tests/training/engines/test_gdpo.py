@@ -1,5 +1,6 @@
-"""GDPO from a grader's rewards by name to the advantages that train, and what is refused before a
-run.
+"""GDPO from a grader's rewards by name to the advantages that train.
+
+Also what is refused before a run.
 """
 
 from collections.abc import Callable
@@ -45,8 +46,9 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_rewards_by_name_are_recorded_and_train(make: Make, tmp_path: Path) -> None:
-    """Advantages of stored answers are those of their stored rewards, and other weights are other
-    advantages.
+    """Advantages of stored answers are those of their stored rewards.
+
+    Other weights give other advantages.
     """
     runs = {}
     for weight in (1.0, 5.0):

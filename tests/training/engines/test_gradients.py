@@ -1,5 +1,6 @@
-"""Gradients on real models: splits change nothing, GRPO and GSPO agree on the first mini-batch,
-replay replays.
+"""Gradients on real models.
+
+Splits change nothing, GRPO and GSPO agree on the first mini-batch, and replay replays.
 """
 
 import pytest
@@ -89,8 +90,9 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
 
 
 def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
-    """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on
-    it.
+    """The result does not depend on the number of passes.
+
+    On a fresh mini-batch, whose ratios are 1, no pass is spent on it.
     """
     expected = (
         "policy_loss=bapo",
@@ -158,8 +160,9 @@ def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: M
 
 
 def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> None:
-    """The experts' inputs, caught while a drifted policy trains in several parts, are the old
-    policy's choice.
+    """The experts are the old policy's choice.
+
+    Their inputs are caught while a drifted policy trains in several parts.
     """
     for replay in ("old-policy", "rollout"):
         setting = components(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"))
@@ -200,8 +203,9 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
 def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(
     make_run: MakeRun, dtype: str
 ) -> None:
-    """In bfloat16 another grouping of rows moves log-probs; the old policy's passes must have the
-    updates' grouping.
+    """In bfloat16 another grouping of rows moves log-probs.
+
+    The old policy's passes must have the updates' grouping.
     """
     run = make_run(
         "gspo", f"update.dtype={dtype}", "update.microbatch_tokens=60", "update.learning_rate=1e-30"
@@ -265,8 +269,9 @@ def test_leaving_out_what_has_no_advantage_changes_no_gradient(
 
 
 def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: MakeRun) -> None:
-    """Momentum and decay of the updates before it go on, exactly as after passes over responses
-    with A = 0.
+    """Momentum and decay of earlier updates go on.
+
+    They do exactly as after passes over responses with A = 0.
     """
     ends = []
     for skip in (False, True):

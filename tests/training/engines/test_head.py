@@ -1,5 +1,6 @@
-"""The head, block by block, against the whole logits: values, entropies, gradients, and what is
-made in memory.
+"""The head, block by block, against the whole logits.
+
+Values, entropies, gradients, and what is made in memory.
 """
 
 from typing import Any
@@ -96,8 +97,9 @@ def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
 def test_entropies_have_a_gradient(
     name: str, at_once: bool, retained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of log-probs and entropies together, against the whole logits; some tokens have a gradient by
-    entropy alone.
+    """The gradient of log-probs and entropies together equals that of the whole logits.
+
+    Some tokens have a gradient by entropy alone.
     """
     model = small(name)
     if not at_once:
@@ -124,8 +126,9 @@ def test_entropies_have_a_gradient(
 def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
     retained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As clipping leaves them: the same gradient, from products over the others alone; and of none
-    of them, zeros.
+    """Tokens without a gradient, as clipping leaves them, do not change the others' gradient.
+
+    Products are made over the others alone. If there are none, the gradient is zero.
     """
     model = small("tiny-qwen3")
     in_blocks(monkeypatch, 500, retained=retained)
@@ -159,8 +162,9 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Largest(TorchDispatchMode):
-    """Of all tensors that operations make, how many numbers the largest holds, and where those like
-    a weight lie.
+    """How many numbers the largest tensor holds, of all that operations make.
+
+    Also where those like a weight lie.
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -187,9 +191,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the forward nor the backward pass makes anything of N x V numbers, nor a second
-    gradient of the head.
-    """
+    """Neither pass makes anything of N x V numbers, nor a second gradient of the head."""
     model = build("tiny-qwen3", seed=1, overrides={"width": 16, "layers": 1})
     for parameter in model.parameters():
         parameter.requires_grad_(False)

@@ -1,5 +1,6 @@
-"""The native engine on real models: what it records, that it repeats itself, what dies in it, and
-losses of others.
+"""The native engine on real models.
+
+What it records, that it repeats itself, what dies in it, and losses of others.
 """
 
 import shutil
@@ -90,8 +91,9 @@ def test_another_seed_is_another_run_and_arms_share_the_first_rollout(trained: T
 def test_a_kill_at_the_very_end_loses_nothing(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The final model, the last word, the deletion of what the run would go on from: a kill between
-    any two of them.
+    """A kill between any two of the last acts of a run.
+
+    They are the final model, the last status, and the deletion of what the run would resume from.
     """
 
     def killed(*_: object) -> None:
@@ -189,8 +191,9 @@ def test_records_hold_what_happened(trained: Trained) -> None:
 
 @pytest.mark.parametrize("model", ["tiny-qwen3", "tiny-qwen3-moe"])
 def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, trained: Trained) -> None:
-    """Mini-batch 0's own forward pass is the old policy's: what is measured against the sampler
-    covers its rows.
+    """Mini-batch 0's own forward pass is the old policy's.
+
+    What is measured against the sampler covers its rows.
     """
     overrides = (
         "update.old_logprobs=sampler",
@@ -259,8 +262,10 @@ def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, traine
 
 
 def test_the_off_policy_mask_acts_and_is_recorded(trained: Trained) -> None:
-    """A limit so near 0 masks responses with A < 0 that have become less likely; a far one masks
-    none and changes no bit."""
+    """A limit so near 0 masks responses with A < 0 that have become less likely.
+
+    A far limit masks none and changes no bit.
+    """
     near = trained("grpo", "objective.off_policy_mask=1e-6").updates
     far = trained("grpo", "objective.off_policy_mask=1e6").updates
     plain = trained("grpo").updates

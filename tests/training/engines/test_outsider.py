@@ -1,5 +1,6 @@
-"""An outsider's engine: one file beside a study, with options and declared capabilities, run by the
-command.
+"""A plugin's engine: one file beside a study, run by the command.
+
+It has options and declared capabilities.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""The estimate of a worker's memory against what a worker was seen to need, each in a process of
-its own.
+"""The estimate of a worker's memory against the memory that a worker needed.
+
+Each worker is in a process of its own.
 
 GSPO_LAB_SMOLLM2 names a folder of SmolLM2-135M-Instruct for the slow cases.
 """

@@ -1,5 +1,6 @@
-"""Number formats of trainer and sampler: float16 with a scaled loss, and a head in float32 under 16
-bits.
+"""Number formats of trainer and sampler.
+
+float16 with a scaled loss, and a head in float32 under 16 bits.
 """
 
 from pathlib import Path
@@ -25,9 +26,9 @@ FLOAT16 = UpdateTable(dtype="float16", learning_rate=1.0, warmup_updates=1)
 
 
 def gradient(trained: TrainableModel, factor: float) -> Tensor:
-    """Of factor x sum(w), through a product in float16:
+    """The gradient of factor x sum(w), through a product in float16.
 
-    `factor` everywhere, if the format holds it.
+    It is `factor` everywhere, if the format holds it.
     """
     with computing_in("float16", "cpu"):
         product_1N = torch.ones(1, 4) @ trained.model.weight

@@ -1,5 +1,6 @@
-"""Models of every family that a study may name, from a folder: trained whole or by adapters, saved,
-asked again.
+"""Models of every family that a study may name, from a folder.
+
+They are trained whole or by adapters, saved, and evaluated again.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""What the engine takes: tokens that others wrote, advantages by token, truncated responses, a
-second trained model.
+"""What the engine takes beside its usual input.
+
+Tokens that others wrote, advantages by token, truncated responses, and a second trained model.
 """
 
 from pathlib import Path
@@ -53,8 +54,9 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
 
 
 def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
-    """At ratio 1 the gradient is linear in A: those of either half of the tokens add up to that of
-    all of them.
+    """At ratio 1 the gradient is linear in A.
+
+    Those of either half of the tokens add up to that of all of them.
     """
     setting = components(make_run("gspo", "arm.gspo.objective=gspo-token"))
     setting.updater.trained.max_grad_norm = float("inf")
@@ -88,8 +90,9 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
 def test_a_damaged_checkpoint_and_another_runs_are_refused(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    """A flipped bit in a hundred places of the file, and every cut that leaves the line behind it
-    torn.
+    """A flipped bit in a hundred places of the file, and every cut.
+
+    Each cut leaves the line behind it torn.
     """
     run = make_run("gspo")
     path = tmp_path / CHECKPOINTS / RESUME

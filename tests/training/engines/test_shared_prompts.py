@@ -1,5 +1,6 @@
-"""A group's prompt is computed once: the log-probs, entropies and gradients are those of separate
-rows.
+"""A group's prompt is computed once.
+
+The log-probs, entropies and gradients are those of separate rows.
 """
 
 from typing import Any
@@ -37,8 +38,9 @@ def model_of(family: str, **options: Any) -> Any:
 
 
 def experience() -> Experience:
-    """Prompts of 9, 6 and 9 tokens with 4, 3 and 1 responses of 1 to 6 tokens; one has tokens of
-    others within.
+    """Prompts of 9, 6 and 9 tokens with 4, 3 and 1 responses of 1 to 6 tokens.
+
+    One has tokens of others within.
     """
     rng = torch.Generator().manual_seed(1)
 
@@ -141,8 +143,9 @@ def test_log_probs_and_gradients_are_those_of_separate_rows(
 
 
 def test_a_prompt_is_fed_once() -> None:
-    """9 + (2 + 0 + 5 + 3) fed tokens of the first group are the longest row; 3 rows of 19, where
-    there were 8 of 14.
+    """3 rows of 19 fed tokens replace 8 of 14.
+
+    The first group's 9 + (2 + 0 + 5 + 3) tokens are the longest row.
     """
     batch = experience()
     (part,) = microbatches(batch, torch.arange(8), 10_000)

@@ -60,8 +60,9 @@ def test_what_no_response_defines_is_left_out() -> None:
 
 
 def test_two_engines_answers_give_one_record(make_run: MakeRun, tmp_path: Path) -> None:
-    """A native run's answers, read as if another program had left them, give the native run's
-    numbers bit for bit.
+    """A native run's answers, read as another program's, give the native run's numbers.
+
+    They are equal bit for bit.
     """
     run = make_run(
         "gspo", "rollout.group_size=3", "update.skip_zero_advantage=false", "update.epochs=2"

@@ -1,5 +1,7 @@
-"""Large models: an optimizer without copies and one gradient for a tied head change how much is
-held, not what is learnt; and what a worker frees is free for others."""
+"""Large models: an optimizer without copies and one gradient for a tied head.
+
+They change the memory, not what is learnt. What a worker frees is free for others.
+"""
 
 import copy
 import platform

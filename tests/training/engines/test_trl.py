@@ -1,5 +1,6 @@
-"""The engine trl against native: the same samples in the same mini-batches, and what becomes of
-them.
+"""The engine trl against native: the same samples in the same mini-batches.
+
+Also what becomes of them.
 """
 
 from collections.abc import Sequence
@@ -80,8 +81,9 @@ class Given(Loop):
 def by_trl(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Memory, list[tuple[Any, Any]]]:
-    """A run trained by TRL in this process; what was recorded, and of each step the samples and
-    mini-batches.
+    """A run trained by TRL in this process.
+
+    What was recorded, and of each step the samples and mini-batches.
     """
     from gspo_lab.training.engines.trl import gather, trainer
 

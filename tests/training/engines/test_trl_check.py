@@ -1,5 +1,6 @@
-"""What is said of the engine trl before it begins, which takes no TRL: what it gives it, and what
-it refuses.
+"""What is said of the engine trl before it begins, which needs no TRL.
+
+The settings that it gives to TRL, and what it refuses.
 """
 
 import importlib.metadata
@@ -31,8 +32,9 @@ def check(make_run: MakeRun, *overrides: str, arm: str = "gspo") -> None:
 def test_the_paper_s_objective_is_said_and_not_left_to_defaults(
     make_run: MakeRun, installed: None
 ) -> None:
-    """4 x 4 responses in 4 mini-batches, two processes with two passes each: one response a
-    pass.
+    """4 x 4 responses in 4 mini-batches: one response a pass.
+
+    There are two processes with two passes each.
     """
     options = ("engine.options={processes = 2, microbatches = 2}",)
     check(make_run, *options)

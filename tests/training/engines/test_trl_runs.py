@@ -1,5 +1,6 @@
-"""Whole runs of the engine trl, as workers make them: one process and two; killed, stopped,
-crashed, taken up.
+"""Whole runs of the engine trl, as workers make them, by one process and two.
+
+They are killed, stopped, crashed and resumed.
 """
 
 import signal
@@ -145,8 +146,9 @@ def test_what_trl_draws_itself_ends_as_the_lab_s_responses_do_and_is_as_likely_a
 def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    """The first step starts from the same model: samples and grades are equal, and so is what all
-    updates count.
+    """The first step starts from the same model.
+
+    Samples and grades are equal, and so are the counts of all updates.
     """
     settings = ("rollout.prompts_per_step=8", "steps=1")
     item = finished(make_run("gspo", TRL, *settings), tmp_path / "one")
@@ -179,8 +181,9 @@ def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(
 def test_two_ranks_and_native_are_matched_and_have_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process each samples half of the batch: the tokens are native's, and the last bits of their
-    log-probs are not.
+    """Each process samples half of the batch.
+
+    The tokens are native's, and the last bits of their log-probs are not.
     """
     study = write_study(tmp_path)
     text = study.read_text().partition("[arm.")[0].replace("steps = 2", "steps = 1")

@@ -1,5 +1,6 @@
-"""The native engine on tasks of several turns: credit by pencil, records, and that a run goes on
-where it stopped.
+"""The native engine on tasks of several turns.
+
+Credit computed by hand, records, and that a run resumes where it stopped.
 """
 
 from collections.abc import Sequence
@@ -187,8 +188,9 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
 
 
 def test_turns_of_a_response_may_differ_in_their_advantage(tmp_path: Path) -> None:
-    """Rewards of turns reach the gradient: the two ways to credit them part with the first update,
-    not before.
+    """Rewards of turns reach the gradient.
+
+    The two ways to credit them differ from the first update on, not before.
     """
     complete = [
         train(make(tmp_path / "study", arm, overrides=("steps=1",)), tmp_path / arm)

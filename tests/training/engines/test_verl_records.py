@@ -1,5 +1,6 @@
-"""From verl's leavings to the lab's records, by pencil: two prompts, two responses each, one update
-a prompt.
+"""From verl's output to the lab's records, computed by hand.
+
+Two prompts, two responses each, one update a prompt.
 """
 
 import json
@@ -228,8 +229,9 @@ def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
 
 
 def test_an_update_is_measured_on_rows_of_any_length(run: Run, tmp_path: Path) -> None:
-    """Two responses of 2 and 1 tokens; the second one's ratio e^0.1 lies above GSPO's range, with A
-    > 0.
+    """Two responses of 2 and 1 tokens.
+
+    The second one's ratio e^0.1 lies above GSPO's range, with A > 0.
     """
     rows = [
         (torch.zeros(2), torch.tensor([True, True]), torch.tensor([-1.0, -1.0])),

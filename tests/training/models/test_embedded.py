@@ -71,8 +71,9 @@ def test_the_table_tells_the_truth(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EMBEDDED if is_moe(name)])
 def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: str) -> None:
-    """Against the plain loop over experts; routing capture needs routers and experts to be called
-    as modules.
+    """The experts' output equals that of the plain loop over experts.
+
+    Routing capture needs routers and experts to be called as modules.
     """
     model = build(name, 0, SMALL)
     assert model.config._experts_implementation == "grouped_mm"

@@ -1,5 +1,6 @@
-"""Sizes and memory from a configuration alone, held against real models: their parameters, and what
-autograd keeps.
+"""Sizes and memory from a configuration alone, compared with real models.
+
+Their parameters, and what autograd keeps.
 """
 
 import json
@@ -133,8 +134,9 @@ def test_routes_that_replay_keeps_are_a_part_of_their_own(tmp_path: Path) -> Non
 @every_family
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_activations_are_what_autograd_keeps(family: str, dtype: str) -> None:
-    """A layer's bytes per position: two layers' minus one layer's, in the storages that the
-    backward pass holds.
+    """A layer's bytes per position: two layers' minus one layer's.
+
+    They are counted in the storages that the backward pass holds.
     """
     item = model_of(family, 1)
     two = model_of(family, 2)

@@ -1,5 +1,6 @@
-"""Routing capture and replay, judged at the experts' own input: what computed, not what a router
-said it chose.
+"""Routing capture and replay, judged at the experts' own input.
+
+So the experts that computed count, not those that a router reported.
 """
 
 from collections.abc import Callable
@@ -39,8 +40,9 @@ from gspo_lab.training.models.routing import (
 def by_hand(
     name: str, router: Any, states_NH: torch.Tensor, chosen_NK: torch.Tensor
 ) -> torch.Tensor:
-    """Each family's published gate, written out one token and one expert at a time, in double
-    precision.
+    """Each family's published gate, one token and one expert at a time.
+
+    It is written out in double precision.
     """
     family = name.partition("-")[0]
     logits = states_NH.double() @ router.weight.double().T

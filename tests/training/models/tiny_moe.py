@@ -1,5 +1,6 @@
-"""Tiny random models of every supported MoE family, routes to replay on them, and an ear at their
-experts' input.
+"""Tiny random models of every supported MoE family, with routes to replay.
+
+Hooks record their experts' input.
 """
 
 from dataclasses import dataclass, field
@@ -72,8 +73,9 @@ every_family = pytest.mark.parametrize("name", MODELS)
 
 
 def build(name: str, seed: int = 0, **changes: Any) -> Any:
-    """A random model of the family whose routers prefer some experts clearly (fresh ones are nearly
-    indifferent).
+    """A random model of the family whose routers prefer some experts clearly.
+
+    Fresh routers are nearly indifferent.
     """
     kind, keys = MODELS[name]
     torch.manual_seed(seed)

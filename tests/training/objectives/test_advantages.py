@@ -1,5 +1,6 @@
-"""A critic's mathematics by pencil: advantages and returns token by token, whitening, the clipped
-value loss.
+"""A critic's mathematics, computed by hand.
+
+Advantages and returns token by token, whitening, the clipped value loss.
 """
 
 import math
@@ -79,8 +80,9 @@ def test_equal_rewards_give_exactly_zero_and_groups_sum_to_zero(method: str) -> 
 
 
 def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
-    """Rewards 1, 1 and 0, 0: mean 1/2, deviation sqrt(4 x 1/4 / 3) = 0.577; all equal, nothing is
-    told apart.
+    """Rewards 1, 1 and 0, 0 have mean 1/2 and deviation sqrt(4 x 1/4 / 3) = 0.577.
+
+    If all are equal, no advantage remains.
     """
     reward_PG = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     actual = advantages(reward_PG, "batch-mean-std").flatten().tolist()
@@ -136,8 +138,9 @@ def test_equal_sums_of_other_turns_are_equal() -> None:
 
 
 def test_the_last_tokens_cost_a_line() -> None:
-    """DAPO's eq. 13 with L_max 10 and L_cache 4: nothing up to 6 tokens, a quarter a token, all of
-    it from 10 on.
+    """DAPO's eq. 13 with L_max 10 and L_cache 4.
+
+    Nothing up to 6 tokens, a quarter a token, all of it from 10 on.
     """
     lengths = torch.tensor([[1.0, 6.0, 7.0], [9.0, 10.0, 12.0]])
     assert overlong_penalty(lengths, 10, 4, 1.0).tolist() == [[0, 0, 0.25], [0.75, 1, 1]]
@@ -154,9 +157,11 @@ def row(*numbers: float) -> Tensor:
 
 
 def test_three_tokens_with_gamma_and_lambda() -> None:
-    """gamma 0.9, lambda 0.5, V = 0.5, 0.2, 0.8, reward 1 at the end:
+    """gamma 0.9, lambda 0.5, V = 0.5, 0.2, 0.8, reward 1 at the end.
+
     delta_2 = 1 - 0.8 = 0.2; delta_1 = 0.9 x 0.8 - 0.2 = 0.52; delta_0 = 0.9 x 0.2 - 0.5 = -0.32;
-    A_2 = 0.2; A_1 = 0.52 + 0.45 x 0.2 = 0.61; A_0 = -0.32 + 0.45 x 0.61 = -0.0455; R = A + V."""
+    A_2 = 0.2; A_1 = 0.52 + 0.45 x 0.2 = 0.61; A_0 = -0.32 + 0.45 x 0.61 = -0.0455; R = A + V.
+    """
     adv_BT, return_BT = gae(row(0, 0, 1), row(0.5, 0.2, 0.8), ALL, gamma=0.9, gae_lambda=0.5)
     assert adv_BT[0].tolist() == pytest.approx([-0.0455, 0.61, 0.2])
     assert return_BT[0].tolist() == pytest.approx([0.4545, 0.81, 1.0])
@@ -178,8 +183,9 @@ def test_a_critic_that_knows_nothing_gives_every_token_the_reward() -> None:
 
 
 def test_a_tools_tokens_are_no_steps() -> None:
-    """What stands off the mask, rewards and values with it, changes nothing: the others are the
-    three tokens above.
+    """Values and rewards off the mask change nothing.
+
+    The others are the three tokens above.
     """
     mask_BT = torch.tensor([[True, False, True, True, False]])
     reward_BT = row(0, 9, 0, 1, 9)
@@ -217,10 +223,12 @@ def test_a_response_s_one_advantage_is_the_mean_or_the_sum_of_its_tokens() -> No
 
 
 def test_the_clipped_value_loss() -> None:
-    """Old value 1, clip 0.5, return 3. V = 2: the clipped 1.5 is farther from 3 (2.25 > 1) and
-    holds it. V = 4: the clipped 1.5 does too (2.25 > 1). V = 0: V itself is farther (9 > 6.25). V =
-    1.2 is inside: 3.24. Off the mask: nothing. Half the mean over the 4 tokens of 2.25 + 2.25 + 9 +
-    3.24."""
+    """Old value 1, clip 0.5, return 3.
+
+    V = 2: the clipped 1.5 is farther from 3 (2.25 > 1) and holds it. V = 4: the clipped 1.5 does
+    too (2.25 > 1). V = 0: V itself is farther (9 > 6.25). V = 1.2 is inside: 3.24. Off the mask:
+    nothing. Half the mean over the 4 tokens of 2.25 + 2.25 + 9 + 3.24.
+    """
     value_BT = row(2, 4, 0, 1.2, 100).requires_grad_()
     mask_BT = torch.tensor([[True, True, True, True, False]])
     out = value_loss(
@@ -262,8 +270,11 @@ def test_parts_of_a_minibatch_add_up() -> None:
 
 
 def test_explained_variance() -> None:
-    """Returns 0, 1, 2 (variance 2/3): values that are the returns explain all, a constant nothing,
-    and errors -1, 0, 1 take all of it back."""
+    """Returns 0, 1, 2 have variance 2/3.
+
+    Values equal to the returns explain all of it, a constant none, and errors -1, 0, 1 take all of
+    it back.
+    """
     return_BT = row(0, 1, 2)
     assert explained_variance(return_BT, return_BT, ALL) == pytest.approx(1.0)
     assert explained_variance(row(5, 5, 5), return_BT, ALL) == pytest.approx(0.0)

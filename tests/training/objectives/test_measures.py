@@ -234,8 +234,9 @@ def test_response_detail() -> None:
 
 
 def details(n: int = 1000) -> list[dict[str, list[Any]]]:
-    """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02, noise 0.05 a
-    token.
+    """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02.
+
+    The noise is 0.05 a token.
     """
     rng = random.Random(1)
     out: list[dict[str, list[Any]]] = []

@@ -133,8 +133,9 @@ def test_complex_numbers_are_refused() -> None:
 
 
 def test_gspo_s_range_is_seen_in_bfloat16() -> None:
-    """64 responses that moved by about .004: with ratios in bfloat16 there would be five different
-    ones.
+    """64 responses moved by about .004.
+
+    With ratios in bfloat16 there would be five different ones.
     """
     torch.manual_seed(0)
     mask_BT = torch.ones(64, 30, dtype=torch.bool)

@@ -119,9 +119,11 @@ def test_an_overflowing_ratio_whose_clip_binds_has_no_gradient(level: Level) -> 
 
 @pytest.mark.parametrize("nats", [LN(2.0), 0.01, -0.5, 1.0, 10.0, 39.0, 89.0, 500.0])
 def test_the_kl_term_is_k3_with_its_gradient_and_finite_in_single_precision(nats: float) -> None:
-    """exp(d) - d - 1 on one of two tokens, aggregated like the rest, with the gradient 1 - exp(d)
-    by log pi. exp(89) is infinite in float32: behind 40 nats k3 is its tangent there, which grows
-    by e^40 - 1 a nat."""
+    """exp(d) - d - 1 on one of two tokens, aggregated like the rest.
+
+    Its gradient is 1 - exp(d) by log pi. exp(89) is infinite in float32: behind 40 nats k3 is its
+    tangent there, which grows by e^40 - 1 a nat.
+    """
     mask_BT = torch.ones(1, 2, dtype=torch.bool)
     adv_BT = torch.zeros(1, 2)
     batch = Batch(mask_BT, adv_BT, adv_BT, 1, 2, ref_logp_BT=torch.tensor([[nats, 0.0]]))

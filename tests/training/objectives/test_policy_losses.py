@@ -1,5 +1,6 @@
-"""The family's losses against a table for a pencil, their limiting cases, and what is measured of
-them.
+"""The family's losses against a table computed by hand, and their limiting cases.
+
+Also what is measured of them.
 """
 
 import math
@@ -283,8 +284,9 @@ def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_padding_extremes_and_parts(preset: str) -> None:
-    """Places off the mask within responses, ratios beyond any float and a cut into parts change and
-    break nothing.
+    """Places off the mask, ratios beyond any float and a cut into parts change nothing.
+
+    The places are within responses. Nothing breaks either.
     """
     settings = PRESETS[preset]
     batch, logp_BT = random_batch(7)
@@ -355,8 +357,9 @@ def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
 
 
 def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:
-    """5,000 tokens that each rose by 0.01 make W = e^50, whose gradient's square is beyond
-    float32.
+    """5,000 tokens that each rose by 0.01 make W = e^50.
+
+    Its gradient's square is beyond float32.
     """
     mask_BT = torch.ones(1, 5000, dtype=torch.bool)
     batch = Batch(mask_BT, -mask_BT.float(), torch.full((1, 5000), -1.0), 1, 5000)
@@ -365,8 +368,9 @@ def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:
 
 
 def test_dcpo_s_upper_bound_ends_at_ten() -> None:
-    """At an old probability of e^-12 the formula alone would give .5 + .5 sqrt(1 + .8 e^12) =
-    181.
+    """At an old probability of e^-12 the formula alone would give 181.
+
+    .5 + .5 sqrt(1 + .8 e^12) = 181.
     """
     batch = batch_of([[1]], [1.0], torch.tensor([[-12.0]], dtype=torch.float64))
     out = surrogate(torch.tensor([[-12.0 + LN(50)]], dtype=torch.float64), batch, PRESETS["dcpo"])
@@ -398,8 +402,9 @@ def named(folder: Path, attribute: str = "LOSS", **options: Any) -> Objective:
 
 
 def test_it_is_found_and_reads_its_own_settings(tmp_path: Path) -> None:
-    """With power 0 it is REINFORCE: the gradient of one token of two is -A / 2; with power 2 it is
-    r^2 times that.
+    """With power 0 it is REINFORCE: the gradient of one token of two is -A / 2.
+
+    With power 2 it is r^2 times that.
     """
     batch = batch_of([[1, 1]], [1.0])
     for power, factor in ((0.0, 1.0), (2.0, 4.0)):

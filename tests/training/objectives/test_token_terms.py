@@ -1,4 +1,4 @@
-"""What acts on every token's term beside the policy loss:
+"""What acts on every token's term beside the policy loss.
 
 KL estimates, entropy, the mask of far responses.
 """
@@ -27,8 +27,9 @@ def kl_alone(old_BT: Tensor, ref_BT: Tensor) -> Batch:
 
 
 def test_the_unbiased_estimate_by_pencil() -> None:
-    """pi = 1/2, pi_old = 1/4, pi_ref = 1/8: w = 2, d = -ln 4, so 2 (1/4 + ln 4 - 1); its gradient
-    is -w d = 2 ln 4.
+    """pi = 1/2, pi_old = 1/4, pi_ref = 1/8 give 2 (1/4 + ln 4 - 1).
+
+    w = 2, d = -ln 4. Its gradient is -w d = 2 ln 4.
     """
     new_BT = torch.tensor([[LN(1 / 2)]], dtype=torch.float64)
     old_BT = torch.tensor([[LN(1 / 4)]], dtype=torch.float64)
@@ -41,8 +42,9 @@ def test_the_unbiased_estimate_by_pencil() -> None:
 
 
 def test_at_ratio_1_the_value_is_k3_s_and_the_gradient_is_not() -> None:
-    """k3 pulls with 1 - e^d, the unbiased estimate with -d: equal to first order, far apart where
-    pi < pi_ref.
+    """k3 pulls with 1 - e^d, the unbiased estimate with -d.
+
+    They are equal to first order, and far apart where pi < pi_ref.
     """
     d_BT = torch.tensor([[2.0, -1.0, 1e-3]], dtype=torch.float64)
     zero_BT = torch.zeros_like(d_BT)
@@ -58,8 +60,9 @@ def test_at_ratio_1_the_value_is_k3_s_and_the_gradient_is_not() -> None:
 
 
 def test_its_mean_gradient_is_that_of_the_divergence_and_k3_s_is_not() -> None:
-    """Three tokens, summed with the old policy's probabilities: no sampling, so no tolerance for
-    chance.
+    """Three tokens, summed with the old policy's probabilities.
+
+    Nothing is sampled, so there is no tolerance for chance.
     """
     torch.manual_seed(0)
     old_V, ref_V = torch.randn(2, 3, dtype=torch.float64).log_softmax(1)
@@ -89,9 +92,11 @@ def test_it_is_finite_in_single_precision_however_far_the_policies_are_apart(
 
 
 def test_the_entropy_is_added_to_every_token_s_term_and_aggregated_with_it() -> None:
-    """Entropies 1 and 3 of the first response, 5 of the second: with a token mean 9 / 3, with a
-    mean over responses of token means (2 + 5) / 2. The ratios are 1, so the terms themselves are
-    A."""
+    """Entropies 1 and 3 of the first response, 5 of the second.
+
+    With a token mean 9 / 3, with a mean over responses of token means (2 + 5) / 2. The ratios are
+    1, so the terms themselves are A.
+    """
     entropy_BT = torch.tensor([[1.0, 3.0], [5.0, 0.0]], dtype=torch.float64)
     zero_BT = torch.zeros_like(entropy_BT)
     batch = batch_of([[1, 1], [1, 0]], [2.0, 0.0])
@@ -136,9 +141,9 @@ def test_responses_far_off_the_policy_with_a_negative_advantage_are_masked(
 
 
 def test_a_masked_response_keeps_its_place_in_the_denominator() -> None:
-    """Ratios e^-1 for response 0, e^-.25 and e^-.75 for response 1:
+    """Ratios are e^-1 for response 0, e^-.25 and e^-.75 for response 1.
 
-    A < 0 and below .8 the latter is held at .8.
+    With A < 0 the last lies below .8 and is held at .8.
     """
     out, grad_BT = gradient(GRPO.replace(off_policy_mask=0.5), THREE, LOGP)
     assert float(out.loss.detach()) == pytest.approx(-(math.exp(-1) - (0.8 + 0.8) / 2) / 3)
@@ -159,8 +164,9 @@ def test_the_mask_and_a_correction_multiply() -> None:
 
 
 def test_its_gradient_raises_the_entropy() -> None:
-    """A step along the gradient of one distribution's entropy, whatever the token that was
-    drawn.
+    """A step along the gradient of one distribution's entropy raises it.
+
+    It does so whatever token was drawn.
     """
     logits_V = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64, requires_grad=True)
 

@@ -1,4 +1,4 @@
-"""Losses that see a whole mini-batch first:
+"""Losses that see a whole mini-batch first.
 
 BAPO's range, and the tokens that Clip-Cov and KL-Cov select.
 """
@@ -110,8 +110,9 @@ def test_a_kl_term_moves_no_bound_and_a_sequence_ratio_may_be_balanced() -> None
 
 
 def test_parts_alone_would_find_other_ranges() -> None:
-    """The whole mini-batch's range gives both parts the whole's gradient; each part's own range
-    does not.
+    """The whole mini-batch's range gives both parts the whole's gradient.
+
+    Each part's own range does not.
     """
     mask = [[1, 1], [1, 1]]
     adv = [1.0, -1.0]

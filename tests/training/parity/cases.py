@@ -1,5 +1,6 @@
-"""Mini-batches of unequal lengths, our objectives on them, and what makes two losses agree: what
-tests of peers share.
+"""Mini-batches of unequal lengths, our objectives on them, and tolerances.
+
+Tests of peers share them.
 
 Equal lengths would hide the aggregation, so no case has them. Shapes: B responses, T response
 tokens (padded).
@@ -28,8 +29,9 @@ from gspo_lab.training.objectives import (
 
 LOSS = 1e-7
 GRADIENT = 4e-9
-"""Absolute; both grow with the size of the value itself where ratios are large (float32 has 1.2e-7
-of it).
+"""The absolute tolerances of values and gradients.
+
+Both grow with the size of the value itself where ratios are large (float32 has 1.2e-7 of it).
 """
 LENGTHS = (4, 9, 17, 30, 47, 64)
 BANDS = {"grpo": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
@@ -86,8 +88,9 @@ def case_of(log_ratio_BT: Tensor, lengths: tuple[int, ...], adv_BT: Tensor) -> C
 
 
 def near(*, per_token: bool = False, empty: bool = False) -> Case:
-    """Sequence ratios around 1 +- 6e-4, so that GSPO's band binds for some responses; token ratios
-    within +- 10 %.
+    """Sequence ratios around 1 +- 6e-4, so that GSPO's range binds for some responses.
+
+    Token ratios are within +- 10 %.
     """
     generator = torch.Generator().manual_seed(11)
     torch.manual_seed(11)
@@ -102,8 +105,9 @@ def near(*, per_token: bool = False, empty: bool = False) -> Case:
 
 
 def far() -> Case:
-    """Log-ratios of standard deviation 1: tokens and responses far outside every range, w > 3 with
-    A < 0 included.
+    """Log-ratios of standard deviation 1.
+
+    Tokens and responses are far outside every range, w > 3 with A < 0 included.
     """
     torch.manual_seed(12)
     log_ratio_BT = torch.randn(6, 64) + torch.tensor([0.5, -0.5, 0.8, 0.0, 1.4, -0.3])[:, None]
@@ -165,8 +169,9 @@ def cosine(a: Result, b: Result) -> float:
 
 
 def peer(package: str, version: str) -> None:
-    """Skip where a peer is not installed, or is another release than the one whose internals are
-    called here.
+    """Skip where a peer is not installed or has another release.
+
+    The release is the one whose internals are called here.
     """
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: see this file's first lines")

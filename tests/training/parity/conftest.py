@@ -53,9 +53,12 @@ def trl() -> Callable[..., Result]:
         sampler_ratio: Tensor | None = None,
         cap: float | None = None,
     ) -> Result:
-        """TRL's loss; `cap` is its `epsilon_high`, our clip_high by default; `items` are the tokens
-        of the whole accumulation window (dapo), the case's own by default; `sampler_ratio` what it
-        makes of vLLM's log-probs: [B, T] or, where it is of a sequence, [B, 1]."""
+        """TRL's loss on a case.
+
+        `cap` is its `epsilon_high`, our clip_high by default; `items` are the tokens of the whole
+        accumulation window (dapo), the case's own by default; `sampler_ratio` what it makes of
+        vLLM's log-probs: [B, T] or, where it is of a sequence, [B, 1].
+        """
         leaf = case.logp_BT.clone().requires_grad_()
         metrics: JsonObject = {"train": defaultdict(list), "eval": defaultdict(list)}
         stand_in = SimpleNamespace(
@@ -151,8 +154,9 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
         complete: Case | None = None,
         weights: Tensor | None = None,
     ) -> Result:
-        """verl's loss; `complete` is the mini-batch that `case` is a part of, `weights` the rollout
-        correction's.
+        """verl's loss on a case.
+
+        `complete` is the mini-batch that `case` is a part of, `weights` the rollout correction's.
         """
         config = actor_config(
             strategy="fsdp",

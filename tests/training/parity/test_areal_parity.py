@@ -1,7 +1,8 @@
-"""Our objectives against AReaL 1.0.4's loss on the same tensors, padded and packed: loss, gradient,
-clip fraction.
+"""Our objectives against AReaL 1.0.4's loss on the same tensors, padded and packed.
 
-AReaL means every token alike and has no other aggregation: ours are asked with token-mean. It is
+Loss, gradient and clip fraction are compared.
+
+AReaL means every token alike and has no other aggregation: ours are called with token-mean. It is
 not in the base install: run this file where it is (gspo-lab engines install areal), with this
 project and pytest on the path.
 """
@@ -50,8 +51,9 @@ def areal_losses() -> Any:
 @pytest.fixture(params=["padded", "packed"])
 def areal(request: pytest.FixtureRequest, areal_losses: Any) -> Callable[..., Result]:
     def loss(case: Case, settings: Objective, **args: Any) -> Result:
-        """Packed: one row behind the other, with where each begins; what only pads is off the mask
-        in both forms.
+        """Packed: one row behind the other, with where each begins.
+
+        What only pads is off the mask in both forms.
 
         Packed in float64: AReaL then adds a response's advantages one behind the other, and in
         float32 their mean is off by up to 8e-7 here (64 tokens) and its loss by 7e-7; padded rows
@@ -124,8 +126,9 @@ def test_areal_s_c_clip_is_a_dual_clip(areal: Callable[..., Result], settings: O
 
 
 def test_areal_means_a_response_s_advantages_where_they_vary(areal: Callable[..., Result]) -> None:
-    """So its sequence level is GSPO and not GSPO-token, whose gradient keeps each token's own
-    advantage.
+    """AReaL's sequence level is GSPO and not GSPO-token.
+
+    The gradient of GSPO-token keeps each token's own advantage.
     """
     data = near(per_token=True)
     result = areal(data, GSPO)

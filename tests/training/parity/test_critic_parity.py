@@ -1,5 +1,6 @@
-"""GAE and the clipped value loss against verl 0.9's and AReaL 1.0.4's on ragged batches with tools'
-tokens in them.
+"""GAE and the clipped value loss against verl 0.9's and AReaL 1.0.4's.
+
+The batches are ragged and have tools' tokens in them.
 
 How to run it: see test_peer_parity.py and test_areal_parity.py.
 """

@@ -1,5 +1,6 @@
-"""The presets beyond GRPO and GSPO against TRL 1.16 and verl 0.9, on the same tensors: loss and
-gradient.
+"""The presets beyond GRPO and GSPO against TRL 1.16 and verl 0.9.
+
+Loss and gradient are compared on the same tensors.
 
 How to install the peers: see test_peer_parity.py. Where a peer means another number by a setting,
 the test says so.
@@ -41,8 +42,9 @@ def test_trl(trl: Callable[..., Result], case: str, settings: Objective, loss_ty
 
 @pytest.mark.parametrize("case", CASES)
 def test_trl_s_epsilon_high_is_cispo_s_cap_itself(trl: Callable[..., Result], case: str) -> None:
-    """`epsilon_high` 5 there is clip_high 4 here and in verl; at its default of 0.2 it scales every
-    weight down.
+    """`epsilon_high` 5 there is clip_high 4 here and in verl.
+
+    At its default of 0.2 it scales every weight down.
     """
     data = CASES[case]()
     agree(ours(data, CISPO), trl(data, CISPO, "cispo", cap=5.0))
@@ -129,8 +131,9 @@ def test_verl_s_sapo(verl: Callable[..., Result], case: str) -> None:
 )
 @pytest.mark.parametrize("case", ["near", "far"])
 def test_verl_s_gmpo(verl: Callable[..., Result], case: str, settings: Objective) -> None:
-    """verl writes the range in logs; `clip_low` and `clip_high` are ratios here, as with every
-    other rule.
+    """verl writes the range in logs.
+
+    `clip_low` and `clip_high` are ratios here, as with every other rule.
     """
     data = CASES[case]()
     mine = ours(data, settings)

@@ -1,5 +1,6 @@
-"""Our objectives against the losses of TRL 1.16 and verl 0.9 on the same tensors: loss, gradient,
-clip fraction.
+"""Our objectives against the losses of TRL 1.16 and verl 0.9 on the same tensors.
+
+Loss, gradient and clip fraction are compared.
 
 Neither peer is in the base install, and their pins conflict with each other's and ours: run this
 file in an environment of its own, with this project on PYTHONPATH (torch 2.13.0, trl 1.16.0; verl
@@ -208,8 +209,11 @@ def test_trl_s_off_policy_mask(
 def test_trl_s_mask_of_truncated_completions(
     trl: Callable[..., Result], loss_type: str, aggregation: Aggregation
 ) -> None:
-    """It empties their masks: `truncated = "mask"` where its loss is a mean over responses, "drop"
-    where it is one over tokens, whose count then lacks theirs."""
+    """TRL empties the masks of truncated responses.
+
+    That is `truncated = "mask"` where its loss is a mean over responses, "drop" where it is one
+    over tokens, whose count then lacks theirs.
+    """
     data = near()
     emptied_BT = data.mask_BT.clone()
     adv_BT = data.adv_BT.clone()
@@ -245,8 +249,11 @@ CORRECTIONS = [
 def test_trl_corrects_the_sampler_s_mismatch_alike(
     trl: Callable[..., Result], settings: Objective, correction: Correction, low: float, high: float
 ) -> None:
-    """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask; TRL computes
-    them inline while it generates, so its three lines stand here, its loss is called."""
+    """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask.
+
+    TRL computes them inline while it generates. So its three lines stand here, and its loss is
+    called.
+    """
     data = near()
     ratio = (data.old_BT - data.sampler_BT).mul(data.mask_BT)
     ratio = (ratio.sum(-1, keepdim=True) if correction == "sequence-mask" else ratio).exp()

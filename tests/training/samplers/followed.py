@@ -1,6 +1,4 @@
-"""A model whose weights move, what is asked of whoever follows it, and how far off the answers
-are.
-"""
+"""A model whose weights move, requests to its samplers, and how far off they are."""
 
 from typing import Any
 

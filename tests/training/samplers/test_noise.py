@@ -53,8 +53,9 @@ def test_keys_differ_by_any_part() -> None:
 def test_pieces_of_the_race_find_the_winners_of_the_whole(
     at_once: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pieces of one entry, of a part of a row, of some rows, of all: the argmax over all of p /
-    noise at once.
+    """The argmax by pieces equals the argmax over all of p / noise at once.
+
+    Pieces of one entry, of a part of a row, of some rows, of all.
     """
     keys = KEYS[:rows]
     p = torch.randn(rows, len(V), generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
@@ -75,8 +76,9 @@ def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:
-    """The published generator in Python's own integers, which runs recorded by every version so far
-    were drawn with.
+    """The published generator in Python's own integers.
+
+    Runs recorded by every version so far were drawn with it.
     """
     mask = (1 << 64) - 1
 

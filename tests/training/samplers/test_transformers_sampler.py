@@ -142,8 +142,9 @@ def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
 
 
 def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None:
-    """Of unchanged weights: the tokens bit for bit; log-probs up to rounding, for what was given is
-    fed in one pass.
+    """With unchanged weights the tokens are equal bit for bit.
+
+    Log-probs are equal up to rounding, because the given tokens are fed in one pass.
     """
     sampler = TransformersSampler(model, TOKENIZER)
     routed = model.config.model_type != "qwen3"

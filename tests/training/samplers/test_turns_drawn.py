@@ -1,5 +1,6 @@
-"""Responses of several turns, drawn from a real model that knows nothing: any printable character
-ends a turn.
+"""Responses of several turns, drawn from a real model that knows nothing.
+
+Any printable character ends a turn.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
-"""Whole runs through vLLM, as processes: what they record, how they stop and go on, and that
-nothing is left behind.
+"""Whole runs through vLLM, as processes.
+
+What they record, how they stop and resume, and that nothing is left behind.
 """
 
 import json
@@ -25,8 +26,9 @@ if find_spec("vllm") is None:
 pytestmark = pytest.mark.vllm
 
 HANGS = 1800
-"""Seconds after which a process that should come to an end is taken to hang; on a busy machine all
-takes long.
+"""Seconds after which a process that should end is taken to hang.
+
+On a busy machine everything takes long.
 """
 
 GRADER = """

@@ -149,8 +149,9 @@ def test_a_stop_text_of_several_tokens_is_part_of_the_tokens(pair: tuple[Any, Vl
 
 
 def test_a_response_is_continued(pair: tuple[Any, VllmSampler]) -> None:
-    """Greedily the pieces are the response asked for at once; drawn, a continuation has a seed of
-    its own.
+    """Greedily the pieces are the response sampled at once.
+
+    Drawn, a continuation has a seed of its own.
     """
     model, sampler = pair
     sampled = Sampling(max_tokens=12)

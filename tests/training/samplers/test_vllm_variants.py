@@ -1,5 +1,8 @@
-"""vLLM in bfloat16, where a stale push must not pass for rounding; far from the start, where
-rounding must not pass for a stale push; and from a model with adapters."""
+"""vLLM where rounding and a stale push must not pass for each other.
+
+In bfloat16 a stale push must not pass for rounding. Far from the start rounding must not pass for a
+stale push. Also from a model with adapters.
+"""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -33,8 +36,9 @@ def engine() -> Iterator[None]:
 )
 @pytest.mark.parametrize("factor", [1.0, 1.3])
 def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) -> None:
-    """Fresh weights are the hard case: their experts matter little, and leaving them behind looks
-    like rounding.
+    """Fresh weights are the hard case.
+
+    Their experts matter little, and leaving them behind looks like rounding.
     """
     model = build(name, seed=1)
     move(model, factor)
@@ -54,8 +58,9 @@ def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) 
 
 
 def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
-    """Far from its start a model's experts are often chosen by a hair, and rounding tips some of
-    them.
+    """Far from its start a model often chooses experts by a narrow lead.
+
+    Rounding changes some of these choices.
     """
     model = build("tiny-qwen3-moe", seed=1)
     move(model, 10.0)
