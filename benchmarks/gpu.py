@@ -439,12 +439,12 @@ def vllm(options: argparse.Namespace) -> Iterator[Row]:
     prompt = tuple(tokenizer.encode("12+34="))
     requests = [Request("sum", prompt, sample, noise_key(sample)) for sample in range(64)]
     began = time.perf_counter()
-    rollouts = sampler.sample(requests, Sampling(max_tokens=32), routes=sampler.tells_routes)
+    rollouts = sampler.sample(requests, Sampling(max_tokens=32), routes=sampler.returns_routes)
     yield row(
         "vLLM: tokens a second",
         sum(len(one.response_ids) for one in rollouts) / (time.perf_counter() - began),
     )
-    if not sampler.tells_routes:
+    if not sampler.returns_routes:
         yield row("vLLM: experts (R3)", None, f"not told on {options.device}")
         return
     routers = Routers.of(model)

@@ -84,7 +84,7 @@ def print_either(as_json: bool, data: Any, lines: Iterable[str]) -> None:
 
 
 MOST_ROWS = 40
-"""Of a table in a terminal."""
+"""The most rows that a terminal shows of a table."""
 
 
 def print_table(rows: Sequence[JsonMapping], *, empty: str, title: str | None = None) -> None:

@@ -25,6 +25,7 @@ from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
+from gspo_lab.common.text import first_few
 from gspo_lab.recording.records import StoredAnswer
 from gspo_lab.recording.runfolder import RunFolder
 
@@ -58,7 +59,6 @@ def rebuild(runs: Runs = RUNS) -> None:
     The journals do not change. A damaged database is kept under another name. Exit code 1: a
     journal is damaged or lies in the wrong folder, and what it holds is missing.
     """
-    from gspo_lab.analysis.matching.run_pair import first_few
     from gspo_lab.recording.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)
@@ -67,7 +67,7 @@ def rebuild(runs: Runs = RUNS) -> None:
     if report.edited:
         warn(
             "records that the old database had otherwise are now those of the journals:"
-            f" {first_few(report.edited, ', ', 5)}"
+            f" {first_few(report.edited, 5)}"
         )
     if report.replaced is not None:
         warn(

@@ -355,7 +355,7 @@ def check_digests(folder: Path) -> None:
 
 PIECES = 64
 PIECE_BYTES = 1 << 16
-"""Of a large file of weights this much is read: training changes them everywhere."""
+"""How much of a large file of weights is read: training changes them everywhere."""
 
 
 def folder_digest(folder: Path) -> str:

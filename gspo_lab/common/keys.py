@@ -95,7 +95,7 @@ class Key:
 
     @property
     def names(self) -> dict[str, str]:
-        """The same by engine; "" where it has no such key."""
+        """The key's name in each engine; "" where the engine has no such key."""
         return {
             engine: name for engine, _, name in (peer.partition("=") for peer in self.peers.split())
         }

@@ -10,7 +10,7 @@ JsonObject = dict[str, Any]
 """An object of JSON, or a table of TOML."""
 
 JsonMapping = Mapping[str, Any]
-"""The same where it is only read."""
+"""A JSON object that is only read."""
 
 OptionalFloat = float | None
 """A number; None: it was not measured, or there is none. It is never 0 in that place."""

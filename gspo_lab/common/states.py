@@ -55,7 +55,7 @@ class Exit(IntEnum):
     FINISHED = 0
     CRASHED = 1
     INCOMPLETE = 1
-    """Of a command: it ended, but some work is missing."""
+    """A command ended, but some work is missing."""
     REFUSED = 2
     """A mistake that the user can correct: a LabError."""
     STOPPED = 3
@@ -67,7 +67,7 @@ class Exit(IntEnum):
     CANCELLED = 76
     """Set by a launcher for a worker whose job was cancelled."""
     INTERRUPTED = 130
-    """By Ctrl-C: of a command, or of a worker after a second signal."""
+    """Ctrl-C ended a command, or a second signal a worker."""
 
 
 def state_of_exit(code: int) -> State:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 MINUS = "\u2212"
@@ -83,6 +83,41 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 def counted(count: int, noun: str) -> str:
     """1 run, 2 runs."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def first_few(texts: Iterable[str], most: int | None = 6, separator: str = ", ") -> str:
+    """The first `most` texts and how many more there are: "a, b and 3 more"; None: all of them."""
+    complete = list(texts)
+    first = complete[:most]
+    text = separator.join(first)
+    hidden = len(complete) - len(first)
+    return f"{text} and {hidden} more" if hidden else text
+
+
+def seed_numbers(seeds: Iterable[int]) -> str:
+    """Seeds for people: "0 to 4", or one by one where they do not follow each other."""
+    numbers = sorted(seeds)
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Seeds with their noun: "seed 3", "seeds 0 to 4"."""
+    noun = "seed" if len(seeds) == 1 else "seeds"
+    return f"{noun} {seed_numbers(seeds)}"
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 40 s, 3 min 20 s, 2 h 05 min."""
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    if rounded < 3600:
+        return f"{round(rounded / 60)} min"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 def last_evaluations(steps: Sequence[int]) -> str:

@@ -140,7 +140,7 @@ class JournalFolder(WorkFolder):
 
     @contextmanager
     def append_for(self, run: str) -> Iterator[Journal]:
-        """The same for answers or grades of a run or a subject, which the first line names."""
+        """A journal for answers or grades of a run or a subject, which its first line names."""
         with self.append() as journal:
             if not journal.has_records:
                 journal.write([RunStatus(state=STARTED, step=0, run=run)])

@@ -161,7 +161,7 @@ class Axis:
     high: float
     zero: OptionalFloat = None
     ticks: tuple[float, ...] = ()
-    """Of a logarithmic axis the values at its ticks."""
+    """The values at the ticks of a logarithmic axis."""
 
     GAP: ClassVar[float] = 0.12
 

@@ -93,8 +93,9 @@ SECTIONS: Mapping[str, tuple[ViewWriter, ...]] = {
         downloads_view,
     ),
 }
-"""By their group, in their order on the page: open, folded to doubt the answer by, folded to look
-into.
+"""The sections by group, in their order on the page.
+
+The groups are open, folded to doubt the answer by, and folded to look into.
 """
 
 
@@ -124,7 +125,7 @@ class Report:
     json: str
     markdown: str
     answers: Mapping[str, AnswerView]
-    """By study's label its answer, for a terminal."""
+    """Each study's answer for a terminal, by its label."""
 
     @property
     def lines(self) -> list[str]:
@@ -139,7 +140,7 @@ class Article:
     title: str
     question: str
     sections: Mapping[str, tuple[View, ...]]
-    """By their group: "" is open."""
+    """The views by group: "" is open."""
     date: str = ""
     """The day on which the last of its records was written."""
 

@@ -30,7 +30,7 @@ LEVELS = ("token", "sequence")
 """The levels of the ratio in GRPO and GSPO, in the order of their colours."""
 
 RULES = ("grpo", "gspo")
-"""Their names."""
+"""The names of the ratio rules."""
 
 NEUTRAL_DARK = -1
 NEUTRAL_LIGHT = -2

@@ -119,7 +119,7 @@ def aligned(runs_: Sequence[Points], name: str = "y") -> tuple[Floats, Floats]:
 
 
 def on_axes(runs_: Sequence[Points]) -> dict[str, Floats]:
-    """The same places on every axis that all runs have."""
+    """Each axis that all runs have, with the runs' values at common places."""
     return {
         axis: aligned(runs_, axis)[1]
         for axis in AXES

@@ -241,7 +241,7 @@ TAIL = 1_200
 stand.
 """
 SHORT = 200
-"""The same of what was extracted, of reasons and references."""
+"""The most characters shown of an extracted answer, a reason or a reference."""
 
 
 def cut_text(text: str) -> tuple[str, str, str]:
@@ -428,5 +428,5 @@ def statements(name: str, *about: Any, **options: Any) -> list[str]:
 
 
 def statement(name: str, *about: Any, **options: Any) -> str:
-    """The same as one text."""
+    """A statement of `statements` as one text."""
     return " ".join(statements(name, *about, **options))

@@ -35,8 +35,9 @@ from gspo_lab.running.launch.base import CONDUCTOR, STOP_SIGNALS
 
 LOOP = "gspo_lab.training.engines.native.loop"
 PRELOADED = {"native": LOOP, "trl": LOOP}
-"""By engine, what its workers import anyway and all of which is safe to fork; warm starts want what
-"native" does.
+"""The module that workers of each engine import anyway, all of which is safe to fork.
+
+Warm starts need what "native" needs.
 """
 
 

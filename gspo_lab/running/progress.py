@@ -28,7 +28,7 @@ from rich.text import Text
 
 from gspo_lab.common.plain_data import OptionalFloat, table_beside
 from gspo_lab.common.states import Phase, State
-from gspo_lab.common.text import visible
+from gspo_lab.common.text import duration, visible
 
 REDRAW_SECONDS = 1.0
 FIRST_LINE_SECONDS = 5.0
@@ -506,20 +506,6 @@ def _legend(cells: Sequence[ProgressCell]) -> Text:
 def _detail(progress: Progress, clock: float) -> str:
     is_shown = progress.detail and progress.state is State.RUNNING
     return f" {progress.detail}, {duration(clock - progress.since)}" if is_shown else ""
-
-
-def duration(seconds: float) -> str:
-    """As people say it: 40 s, 3 min 20 s, 2 h 05 min."""
-    rounded = round(seconds)
-    if rounded < 60:
-        return f"{rounded} s"
-    if rounded < 3600:
-        return (
-            f"{rounded // 60} min {rounded % 60:02d} s"
-            if rounded < 600
-            else f"{round(rounded / 60)} min"
-        )
-    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 Advance = Callable[[str, int], None]

@@ -17,7 +17,7 @@ from pydantic import FiniteFloat, ValidationError
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
-from gspo_lab.study.import_origin import completed, known_part
+from gspo_lab.study.import_origin import known_part, with_placeholders
 from gspo_lab.study.parent import Kind, Parent
 from gspo_lab.study.schema import KEYS, Settings
 from gspo_lab.study.tune import Tune, with_values
@@ -367,7 +367,7 @@ def _plain_arm(name: str, data: JsonMapping, recorded: Iterable[str] | None) -> 
     return {
         **data,
         "name": name,
-        "settings": completed(data["settings"]),
+        "settings": with_placeholders(data["settings"]),
         "recorded_keys": [*recorded, *data["declared"]],
     }
 

@@ -34,8 +34,10 @@ class Origin:
     steps".
     """
     metrics: Mapping[str, JsonMapping] = field(default_factory=dict, hash=False)
-    """By metric name its `meaning`, the `quantity` that it defines, and the equal `column` of
-    gspo-lab; empty for an unknown name."""
+    """Each metric's `meaning`, the `quantity` that it defines, and the equal `column` of gspo-lab.
+
+    Empty for an unknown name.
+    """
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
     """sha256 of each file that was read, by its name."""
     settings: JsonMapping = field(default_factory=dict, hash=False)
@@ -94,11 +96,11 @@ def known_part(settings: Settings, keys: Collection[str]) -> JsonObject:
 
 def filled(stored: JsonMapping) -> Settings:
     """These settings, nested plain data, over defaults. ValidationError for data that are none."""
-    return Settings.model_validate(completed(stored))
+    return Settings.model_validate(with_placeholders(stored))
 
 
-def completed(stored: JsonMapping) -> JsonObject:
-    """The same as plain data, with the keys that have no default."""
+def with_placeholders(stored: JsonMapping) -> JsonObject:
+    """Stored settings with placeholders for the keys that have no default."""
     out = {"model": ABSENT, "task": {}, **stored}
     return out | (
         {"task": {"name": ABSENT, **out["task"]}} if isinstance(out["task"], Mapping) else {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
+from gspo_lab.common.text import counted
 from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted_keys import flat, under
@@ -313,10 +314,9 @@ def _one_arm_only(study: Study, facts: ModelFacts) -> Lines:
 def _seeds(study: Study, facts: ModelFacts) -> Lines:
     n = len(study.seeds)
     if n < 3:
-        seeds = "1 seed" if n == 1 else f"{n} seeds"
         yield (
             "too-few-seeds",
-            f"{seeds}: no interval and no verdict; 3 are needed, 5 are better",
+            f"{counted(n, 'seed')}: no interval and no verdict; 3 are needed, 5 are better",
         )
     elif n in DETECTABLE:
         yield (

@@ -18,6 +18,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest
+from gspo_lab.common.text import counted
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
 from gspo_lab.study.declaration import Arm, Sweep, reference_bands
@@ -110,7 +111,7 @@ def load_study(
             claims, claimable, [bench["name"] for bench in base.get("bench", [])]
         )
     if problems:
-        mistakes = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        mistakes = counted(len(problems), "mistake")
         raise LabError(f"{path}: {mistakes}", details=tuple(problems))
     return Study(
         name=name,

@@ -20,7 +20,7 @@ class Kind(StrEnum):
     AA = "aa"
     """One arm against itself."""
     REPLICATION = "replication"
-    """The same on new seeds."""
+    """The same study on new seeds."""
 
     @property
     def has_verdict(self) -> bool:
@@ -39,7 +39,10 @@ SUFFIXES = {
     Kind.AA: "-aa-",
     Kind.REPLICATION: "-r",
 }
-"""By kind the end of the name. Below a study lies what is no run of it."""
+"""The end of the name of a derived study, by kind.
+
+Below a study lies what is no run of it.
+"""
 
 
 @dataclass(frozen=True)

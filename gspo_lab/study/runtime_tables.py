@@ -64,5 +64,5 @@ class LaunchTable(Table):
 
     @property
     def options(self) -> dict[str, JsonObject]:
-        """By launcher its options."""
+        """The options of each launcher."""
         return self.model_dump(exclude_none=True)

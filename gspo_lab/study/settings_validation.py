@@ -19,7 +19,7 @@ WITHOUT_GROUP = {"gae", "batch-mean-std"}
 
 LEAST_SEEDS = 3
 MOST_LOOKS = 8
-"""As `stats` has them, which is not read here."""
+"""The limits of `stats`, which this layer must not import."""
 ROLLOUT = "rollout"
 """The benchmark name under which training answers are recorded."""
 

@@ -8,7 +8,7 @@ from gspo_lab.common.paths import beside, cache_folder
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study.declaration import Arm, Band, Declaration, digest
 from gspo_lab.study.dotted_keys import flat, read
-from gspo_lab.study.import_origin import ORIGIN, Origin, completed
+from gspo_lab.study.import_origin import ORIGIN, Origin, with_placeholders
 from gspo_lab.study.parent import Kind
 from gspo_lab.study.runtime_tables import LaunchTable
 from gspo_lab.study.schema import BUILT_IN_MODELS, Settings
@@ -17,7 +17,7 @@ from gspo_lab.study.schema import BUILT_IN_MODELS, Settings
 def model_path(settings: Settings, base: Path) -> str:
     """The model as loaders take it: the path of a folder, relative to `base`, or a name.
 
-    Of `upcycled:MODEL` the folder of the mixture, which the first worker makes.
+    For `upcycled:MODEL` it is the folder of the mixture, which the first worker makes.
     """
     dense = dense_model(settings, base)
     if dense is None:
@@ -41,11 +41,11 @@ def _local_path(model: str, base: Path) -> str:
 
 
 MANIFEST = "upcycled.json"
-"""In the folder of a mixture that is whole: how it was made."""
+"""The file in a complete mixture's folder that says how the mixture was made."""
 
 
 def missing_mixture(settings: Settings, base: Path) -> tuple[str, Path] | None:
-    """MODEL of `upcycled:MODEL` and the folder of its mixture, where that is still to be made."""
+    """MODEL of `upcycled:MODEL` and its mixture's folder, if that is not made yet; else None."""
     if (dense := dense_model(settings, base)) is None:
         return None
     folder = _mixture_folder(dense, settings)
@@ -53,7 +53,7 @@ def missing_mixture(settings: Settings, base: Path) -> tuple[str, Path] | None:
 
 
 def _mixture_folder(dense: str, settings: Settings) -> Path:
-    """Where the mixture of a dense model is kept: equal tables and equal files, equal folder."""
+    """The folder of a dense model's mixture; equal `[upcycle]` tables and model files share it."""
     source = folder_digest(Path(dense)) if Path(dense).is_dir() else dense
     key = digest([source, settings.upcycle.model_dump(mode="json")])
     return cache_folder() / "upcycled" / key[:16]
@@ -69,19 +69,19 @@ class Run:
     settings: Settings
     declared: tuple[str, ...]
     reference_bands: dict[str, Band]
-    """As in `Declaration`."""
+    """The clip range of each ratio rule, as in `Declaration`."""
     base: str = "."
     """The folder that relative paths start from."""
     warm_start: str | None = None
-    """The folder of the model that the run starts from; None: `settings.model` as it is."""
+    """The folder of the warm start; None: the run starts from `settings.model` as it is."""
     origin: Origin | None = None
-    """The program that recorded it; None: gspo-lab, or not yet recorded."""
+    """The program that recorded the run; None: gspo-lab, or not recorded yet."""
     declaration: str | None = None
     """The digest of study.json, which the worker's journal repeats; None for a pilot."""
     recorded_keys: frozenset[str] | None = None
-    """Of an imported run the dotted settings that were recorded; None: all are known."""
+    """The dotted settings that an imported run recorded; None: all are known."""
     until: int | None = None
-    """The step after which its worker saves and exits, perhaps to be resumed; None: the last one.
+    """The step after which its worker saves and exits; a later worker may resume. None: the last.
     """
 
     @property
@@ -91,11 +91,11 @@ class Run:
 
     @property
     def model(self) -> str:
-        """Its model as loaders take it."""
+        """The run's model as loaders take it."""
         return model_path(self.settings, Path(self.base))
 
     def folder(self, runs: Path) -> Path:
-        """Its folder."""
+        """The run's folder under `runs`."""
         return runs / self.study / self.arm / f"s{self.seed}"
 
     def to_json(self) -> JsonObject:
@@ -120,7 +120,7 @@ class Run:
         """The run of run.json's content. KeyError or TypeError for other data."""
         settings = data["settings"]
         imported = data.get(ORIGIN) is not None
-        whole_settings = completed(settings) if imported else settings
+        whole_settings = with_placeholders(settings) if imported else settings
         run = read(Run, data | {"settings": whole_settings, "recorded_keys": None})
         partly = imported and run.settings.model_dump(mode="json") != settings
         return replace(run, recorded_keys=frozenset(flat(settings))) if partly else run
@@ -128,22 +128,26 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Declaration):
-    """A declaration read from a TOML file, `path`; `command` are the arguments of `gspo-lab run`
-    for it.
+    """A declaration that was read from the TOML file `path`.
+
+    `command` has the arguments with which `gspo-lab run` runs it.
     """
 
     path: Path
     file_seeds: tuple[int, ...] = field(default=(), compare=False)
     """The seeds that the file itself declares."""
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
-    """For launchers; not declared."""
+    """The options of launchers. They are not part of the declaration."""
     mirror: tuple[str, ...] = field(default=(), compare=False)
-    """Programs that show the study while it runs (`exporters.TARGETS`); not declared."""
+    """Programs that show the study while it runs (`exporters.TARGETS`).
+
+    They are not part of the declaration.
+    """
     command: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def base(self) -> Path:
-        """The folder of its file, from which its paths start; of a link that of the file itself."""
+        """The folder of the study's file, links resolved; relative paths start from it."""
         return self.path.resolve().parent
 
     def model(self, arm: Arm) -> str:
@@ -151,8 +155,9 @@ class Study(Declaration):
         return model_path(arm.settings, self.base)
 
     def runs(self) -> list[Run]:
-        """All runs, pairs interleaved: seed by seed, the arms' order reversed on every other seed
-        (A B, B A, ...).
+        """All runs, seed by seed.
+
+        The arms' order is reversed on every other seed: A B, B A, ...
         """
         base = str(self.base)
         out = []

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from gspo_lab.common.keys import Seed, Table
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.text import counted
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
 from gspo_lab.training.objectives.presets import published_range, with_published_range
@@ -76,7 +77,7 @@ class Tune(Table):
 
     @property
     def undecided(self) -> "Tune":
-        """The same before any arm has chosen."""
+        """The table as it was before any arm chose."""
         return self.replace(chosen={}, journals={})
 
     @property
@@ -182,7 +183,7 @@ def trial(arm: str, values: JsonMapping) -> str:
 
 def budget(tune: Tune) -> str:
     """The trials on which each arm chooses or chose, in words."""
-    seeds = "1 seed" if len(tune.seeds) == 1 else f"{len(tune.seeds)} seeds"
+    seeds = counted(len(tune.seeds), "seed")
     trials = (
         f"{tune.number * len(tune.seeds)} trials ({tune.number} candidates x {seeds},"
         f" {tune.spent:,} steps in all)"

@@ -144,8 +144,9 @@ class VerdictTable(Table):
     )
 
     def deciding(self, steps: Sequence[int]) -> list[int]:
-        """Of the steps after which a run was evaluated, in order, those whose mean is its final
-        score. The start's never is.
+        """The steps of the evaluations whose mean is a run's final score.
+
+        `steps` are those after which the run was evaluated, in order. The start's never counts.
         """
         trained = [step for step in steps if step > 0]
         if self.last is not None:

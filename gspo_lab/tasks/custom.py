@@ -97,8 +97,9 @@ class Custom(Task):
         return self._grade(problem, answer)
 
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
-        """The same of the last turn's text; a function that has a parameter `turns` is given them
-        all.
+        """The grade of the last turn's text.
+
+        A function with a parameter `turns` gets all turns.
         """
         arguments = (
             {"turns": tuple(turns)}

@@ -20,7 +20,7 @@ WASTED = -0.1
 """What a turn earns that cannot be right: outside of what is left, or no number."""
 
 WORDS_TOKENS = 64
-"""Of a turn in words with the reply behind it and the marks of the chat template."""
+"""Tokens for a turn in words, with the reply behind it and the template's marks."""
 
 
 class Guess(Generated[tuple[int, int, int]]):

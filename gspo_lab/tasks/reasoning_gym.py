@@ -20,7 +20,7 @@ PREPARED = ("last number", "last word", "raw")
 HELD_OUT_SEED = 10_000_000
 """Added to the seed: problem i of seed s is problem i - 1 of seed s + 1."""
 TRIES = 4
-"""So many problems are generated for each that is wanted, where they repeat."""
+"""How many problems are generated for each one that is needed, where they repeat."""
 
 
 class ReasoningGym(Task):

@@ -108,7 +108,7 @@ class ClaimData:
         raise Untestable("never-finite", text)
 
     def number(self, reading: Reading, arm: str, seed: int) -> float:
-        """The same without its weight."""
+        """The value of a reading for one run, without its weight."""
         return float(self.value(reading, arm, seed).value or 0.0)
 
     def mean_of_arm(self, reading: Reading, arm: str) -> float:

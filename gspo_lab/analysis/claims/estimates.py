@@ -70,7 +70,7 @@ class Region:
         return f"between {self.above:g} and {self.below:g}"
 
     def log(self) -> "Region":
-        """The same region of the natural logarithm."""
+        """This region on the natural logarithm's scale."""
         above = None if self.above is None else math.log(self.above)
         below = None if self.below is None else math.log(self.below)
         return Region(above, below)
@@ -245,8 +245,9 @@ def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, OptionalFloat]:
 
 
 def _any_claim_settled(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
-    """Of M claims "this arm ends above the baseline", declared together, whether any is supported
-    or contradicted.
+    """Whether any of M claims "this arm ends above the baseline" is supported or contradicted.
+
+    The claims are declared together.
     """
     sides = []
     p_values = []

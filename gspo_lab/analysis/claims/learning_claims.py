@@ -27,7 +27,7 @@ from gspo_lab.analysis.claims.preconditions import (
 )
 from gspo_lab.analysis.claims.published import (
     ABOVE_DAPO,
-    BOTH_FALL,
+    BOTH_COLLAPSE,
     DENSE_EQUAL,
     DIVERGED,
     NUMERICS,
@@ -59,7 +59,7 @@ ABOVE_0 = Region(above=0)
     published="curves of one run per arm, without end figures",
     criterion="AUC of the score above, threshold no later; contradicted if the AUC is below",
     needs=(seeds(3), updates(2), tuned_ranges, same_first_rollout),
-    counter=(DENSE_EQUAL, NUMERICS, BOTH_FALL, TOO_TIGHT),
+    counter=(DENSE_EQUAL, NUMERICS, BOTH_COLLAPSE, TOO_TIGHT),
     figure="m-reward",
 )
 def more_efficient(data: ClaimData, grpo: str, gspo: str) -> Estimates:

@@ -64,14 +64,14 @@ from gspo_lab.analysis.claims.preconditions import (
     updates,
 )
 from gspo_lab.analysis.claims.published import (
-    BEATEN,
-    BOTH_FALL,
+    BOTH_COLLAPSE,
     DENSE_EQUAL,
+    GRPO_WITH_REPLAY_WINS,
     NARROW_RANGE,
     NUMERICS,
+    OUTLIERS_CLIP_RESPONSES,
     REPLAY_HELPS_GSPO,
     SHORT_RANGE,
-    SILENCED,
     SMALL_CASE,
     TOO_TIGHT,
 )
@@ -175,7 +175,7 @@ def token_variant(data: ClaimData, gspo: str, gspo_token: str) -> Estimates:
     published="weights in (0, 1 + e] for A > 0, [1 - e, inf) for A < 0",
     criterion="GSPO clips responses whole; GRPO's largest weight at A < 0 lies above its range",
     needs=(seeds(3), updates(2)),
-    counter=(SILENCED,),
+    counter=(OUTLIERS_CLIP_RESPONSES,),
     figure="m-ratio-max-negative",
 )
 def equal_weights(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -205,7 +205,7 @@ def equal_weights(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     " (verl#2775)",
     criterion="ratio above 10",
     needs=(seeds(3), updates(2)),
-    counter=(TOO_TIGHT, SILENCED, DENSE_EQUAL),
+    counter=(TOO_TIGHT, OUTLIERS_CLIP_RESPONSES, DENSE_EQUAL),
     figure="m-clip",
 )
 def clip_gap(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -441,7 +441,7 @@ def _fewer_collapses(data: ClaimData, grpo: str, grpo_replay: str) -> Estimate:
     " contradicted if GSPO gains more than either",
     needs=(seeds(3), updates(2), mixture),
     for_support=(reward_margin, routing_moves, unstable_run),
-    counter=(REPLAY_HELPS_GSPO, BOTH_FALL, BEATEN, SMALL_CASE),
+    counter=(REPLAY_HELPS_GSPO, BOTH_COLLAPSE, GRPO_WITH_REPLAY_WINS, SMALL_CASE),
     moe=True,
     figure="pairs",
 )

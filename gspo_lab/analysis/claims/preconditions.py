@@ -14,7 +14,7 @@ from gspo_lab.study.dotted_keys import BAND
 Check = Callable[[ClaimData], Reason | None]
 """What is lacking; None: met."""
 ArmCheck = Callable[[ClaimData, str], Reason | None]
-"""The same of one arm."""
+"""A check of one arm: what is lacking; None: met."""
 
 PAPER_BAND = (3e-4, 4e-4)
 LONG = 500
@@ -155,7 +155,7 @@ def tuned_ranges(data: ClaimData, arm: str) -> Reason | None:
 
 @need(f"expert change of {LEAST_CHANGE:g} or more")
 def routing_moves(data: ClaimData) -> Reason | None:
-    """By the last mini-batch, in the arm of the claim's first role."""
+    """The change is that at the last mini-batch, in the arm of the claim's first role."""
     arm = data.arms[0]
     share = data.mean_of_arm(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
     if share >= LEAST_CHANGE:

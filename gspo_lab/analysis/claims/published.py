@@ -4,13 +4,12 @@ from collections.abc import Mapping
 
 from gspo_lab.analysis.claims.claim import CounterEvidence
 
-SILENCED = CounterEvidence(
-    "With so narrow a range in mean log-prob a few outlying tokens take a whole response's gradient"
-    " away",
+OUTLIERS_CLIP_RESPONSES = CounterEvidence(
+    "With a narrow range on the mean log-prob, a few outlying tokens clip a whole response",
     "SAPO, 2511.20347",
 )
 TOO_TIGHT = CounterEvidence(
-    "A range of the paper's order works badly on a dense 8B model; from 1e-3 on the choice no"
+    "A range as small as the paper's works badly on a dense 8B model; from 1e-3 on the choice no"
     " longer matters",
     "ScaleRL, 2510.13786",
 )
@@ -33,18 +32,19 @@ NUMERICS = CounterEvidence(
     "2510.26788",
 )
 REPLAY_HELPS_GSPO = CounterEvidence(
-    "8 mini-batches: GRPO 48.84 (crash), GSPO 66.76, GRPO + R3 68.05, GSPO + R3 69.00: not needed"
-    " for stability, and still worth points",
+    "8 mini-batches: GRPO 48.84 (crash), GSPO 66.76, GRPO + R3 68.05, GSPO + R3 69.00. GSPO needs"
+    " no replay for stability, and still gains points by it",
     "R3, 2510.11370",
 )
-BOTH_FALL = CounterEvidence(
+BOTH_COLLAPSE = CounterEvidence(
     "In the GSPO paper's own setting GSPO and GRPO with replay both collapse early",
     "SAPO, 2511.20347",
 )
-BEATEN = CounterEvidence("GSPO 35.76 ends below GRPO with R2, 37.55", "PR2, 2606.00395")
+GRPO_WITH_REPLAY_WINS = CounterEvidence(
+    "GSPO 35.76 ends below GRPO with R2, 37.55", "PR2, 2606.00395"
+)
 NARROW_RANGE = CounterEvidence(
-    "GSPO's range is as narrow as the mismatch is wide. So before any update responses may lie"
-    " outside it",
+    "The mismatch is wider than GSPO's range. So before any update responses may lie outside it",
     "derived from the recorded mismatch of a mixture, 1.5e-3 nats (2510.11370), against 3e-4",
 )
 DIVERGED = CounterEvidence(
@@ -72,11 +72,11 @@ UNTESTED: Mapping[str, str] = {
     ),
     "C11-moe-noisier": (
         "token ratios are noisier on a mixture of experts than on a dense model (2511.20347). It "
-        "needs a dense control of equal size. In place: log_ratio_std_tokens of two arms"
+        "needs a dense control of equal size. Compare log_ratio_std_tokens of two arms"
     ),
     "C16-moe-mismatch": (
         "sampler and trainer disagree more on a mixture of experts (2510.11370). It needs a dense"
-        " control of equal size. In place: mismatch_k3 of two arms"
+        " control of equal size. Compare mismatch_k3 of two arms"
     ),
     "C17-needs-is": (
         "without an importance correction a low-precision rollout collapses training (2512.01374,"
@@ -84,14 +84,14 @@ UNTESTED: Mapping[str, str] = {
     ),
     "C18-dose-response": (
         "from two updates per batch on both clip and replay are needed (2512.01374): "
-        "four claims over a grid. Write a pair of it in place"
+        "four claims over a grid. A study may declare a pair of it"
     ),
     "C19-band-insensitive": (
-        "GSPO's result hardly depends on its clip range once that has the right order "
+        "GSPO's result hardly depends on its clip range once its order of magnitude is right "
         "(2510.13786). It needs five ranges of each rule. A [sweep] of the range shows it"
     ),
     "C20-length-bias": (
-        "dividing by the response's length makes responses shorter (2602.05261): in place: "
+        "dividing by the response's length makes responses shorter (2602.05261). Compare "
         "response_tokens_mean of two arms"
     ),
     "C21-precursors": (

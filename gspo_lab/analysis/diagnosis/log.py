@@ -11,8 +11,9 @@ import numpy as np
 from gspo_lab.analysis.diagnosis.own_run import MINIBATCHES, read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers import read_log as read_run
-from gspo_lab.exchange.importers.base import JSON_TEXT, RunSpec, few, head_of
+from gspo_lab.exchange.importers.base import JSON_TEXT, RunSpec, head_of
 from gspo_lab.exchange.importers.metric_names import Metric, recognise
 from gspo_lab.exchange.importers.run_specs import RunLog, runs_inside
 from gspo_lab.exchange.importers.secrets import public_settings, without_home
@@ -148,7 +149,8 @@ def read_log(
     meant = (metric.quantity or metric.column for metric in converted.metrics.values())
     if not any(meant) and not converted.benches:
         content.notes.append(
-            f"none of its names is known ({few(converted.metrics)}): name them by --map COLUMN=NAME"
+            f"none of its names is known ({first_few(converted.metrics)}): name them by --map"
+            " COLUMN=NAME"
         )
     return TrainingLog(
         name,
@@ -220,7 +222,7 @@ def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:
     if run is None and len(inside) == 1:
         return inside[0]
     if run is None or run not in inside:
-        raise LabError(f"{path}: name one run of it: --run NAME; it holds {few(inside, 8)}")
+        raise LabError(f"{path}: name one run of it: --run NAME; it holds {first_few(inside, 8)}")
     return run
 
 

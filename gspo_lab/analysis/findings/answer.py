@@ -29,7 +29,7 @@ from gspo_lab.analysis.stats.verdict import (
     Verdict,
 )
 from gspo_lab.common.states import State
-from gspo_lab.common.text import capital, counted
+from gspo_lab.common.text import capital, counted, first_few
 from gspo_lab.study.overrides import drop_options
 from gspo_lab.study.schema import RATE
 from gspo_lab.study.verdict_tables import score_named
@@ -48,7 +48,7 @@ REPAIRS = {
     " gspo-lab compare ARM=LOG... ARM=LOG..., which pairs them in order",
     NO_SCORE: "name the score when you import or compare: --score-metric reward, or another column",
 }
-"""By the reason why imported runs have no verdict, what to do."""
+"""What to do, by the reason why imported runs have no verdict."""
 NAMED_RUNS = 4
 """Missing runs that an answer names one by one."""
 OPEN: frozenset[str] = frozenset({"inconclusive", "no verdict"})
@@ -80,7 +80,7 @@ class StudyAnswer:
     why: str | Statement = ""
     instead: str = ""
     levels: Mapping[str, ReferenceLevels] = field(default_factory=dict)
-    """By subject of a verdict on final scores, the levels that it compares."""
+    """The levels that a verdict on final scores compares, by its subject."""
 
     @property
     def command(self) -> str:
@@ -183,8 +183,7 @@ def _withheld(source: Source) -> StudyAnswer | None:
     if lacking:
         verb = "is" if len(lacking) == 1 else "are"
         why = f"Not answered: {counted(len(lacking), 'run')} {verb} missing."
-        more = f" and {len(lacking) - NAMED_RUNS} more" if len(lacking) > NAMED_RUNS else ""
-        runs = f"{', '.join(lacking[:NAMED_RUNS])}{more}."
+        runs = f"{first_few(lacking, NAMED_RUNS)}."
         return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
     measured = (Statement("differences", verdicts),)
     withheld = [verdict for verdict in verdicts if verdict.withheld]

@@ -18,7 +18,7 @@ from gspo_lab.analysis.findings.sweeps import DoseResponse, Lengths, dose_respon
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.readings import Seeds, Source, average, once, runs
 from gspo_lab.analysis.readings.answers import answers_variance, counts_by_problem
-from gspo_lab.analysis.readings.runs import decided, not_counted, seeds_text
+from gspo_lab.analysis.readings.runs import decided, not_counted
 from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
@@ -26,7 +26,7 @@ from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
-from gspo_lab.common.text import MINUS, counted, signed
+from gspo_lab.common.text import MINUS, counted, seed_numbers, seeds_text, signed
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names, sides, signed_sides
 from gspo_lab.study.verdict_tables import score_named
@@ -36,10 +36,10 @@ from gspo_lab.study.verdict_tables import score_named
 class Ungraded:
     """Ungraded answers of two arms at the deciding evaluations, over the seeds that both finished.
 
-    `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts for each the
-    problems on which its share of ungraded answers is larger. `p` is the exact two-sided binomial
-    of these counts, a sign test over problems; None without such a problem. `verdict` is the one
-    with ungraded answers counted as wrong.
+    `labels`, `answers` and `errors` (ungraded answers) each hold the baseline's value, then the
+    arm's. `more` counts for each the problems on which its share of ungraded answers is larger.
+    `p` is a sign test over these problems (exact, two-sided); None without one. `verdict` counts
+    ungraded answers as incorrect.
     """
 
     labels: tuple[str, str]
@@ -90,9 +90,9 @@ class Decision:
     """A study's verdicts so far.
 
     `seeds` are those declared before the first step, up to the look that resolved every arm.
-    `verdicts` has each arm but the baseline, judged on the final scores in `ended`; `missing` names
-    the runs without a score. These three are empty where no score can decide: `reason` says why, or
-    a sweep has `doses` or `lengths` instead.
+    `verdicts` has each arm except the baseline, judged on the final scores in `ended`. `missing`
+    names the runs without a score. These three are empty if no score can decide: then `reason`
+    says why, or a sweep has `doses` or `lengths` instead.
     """
 
     baseline: str
@@ -153,16 +153,19 @@ class Decision:
 
 
 Sides = tuple[Mapping[str, float], Mapping[str, float]]
-"""The weighted arms of the baseline's side and of the subject's; each side's weights sum to 1."""
+"""The arms of both sides with their weights: the baseline's side, then the subject's.
+
+Each side's weights sum to 1.
+"""
 
 
 def with_sides(source: Source) -> Iterator[tuple[Comparison, Sides]]:
     """Each verdict on final scores, the contrast's too, with the arms that it compares."""
-    decided = decision(source)
-    for arm, verdict in decided.verdicts.items():
-        yield verdict, ({decided.baseline: 1.0}, {arm: 1.0})
-    if decided.contrast is not None:
-        yield decided.contrast, sides(source.declaration.verdict.contrast or {})
+    current = decision(source)
+    for arm, verdict in current.verdicts.items():
+        yield verdict, ({current.baseline: 1.0}, {arm: 1.0})
+    if current.contrast is not None:
+        yield current.contrast, sides(source.declaration.verdict.contrast or {})
 
 
 @once
@@ -170,25 +173,25 @@ def decision(source: Source) -> Decision:
     """Each arm against the baseline by the declared rule, on the seeds that were declared before
     the first step.
 
-    Of imported runs the seeds decide that all arms have.
+    For imported runs only the seeds count that all arms have.
     """
     declared = source.declaration
     seeds, unpaired = _paired_seeds(source)
     bench = declared.primary
     matched = study_certificate(source)
-    start = Decision(
+    undecided = Decision(
         declared.baseline, bench, matched, seeds, len(seeds), dose_response(source), lengths(source)
     )
-    reason = _nothing_decides(declared, swept=start.swept) or _unlike_rewards(source)
+    reason = _nothing_decides(declared, swept=undecided.swept) or _unlike_rewards(source)
     if reason is None and not seeds:
         text = "no verdict: no seed has a run of every arm, so that no pair can be made"
         reason = Reason(NO_PAIRS, text)
-    if reason is not None or start.swept:
+    if reason is not None or undecided.swept:
         described = (*unpaired, *not_counted(source), *warm_up_only(source))
-        return replace(start, described=described, reason=reason)
+        return replace(undecided, described=described, reason=reason)
     ended = outcomes(source, bench)
     _, judged = first_resolving(
-        declared.looks, lambda look: _look(source, ended, start, seeds[:look]), Decision.ends
+        declared.looks, lambda look: _look(source, ended, undecided, seeds[:look]), Decision.ends
     )
     return replace(
         judged,
@@ -201,7 +204,7 @@ def decision(source: Source) -> Decision:
 
 
 def _paired_seeds(source: Source) -> tuple[tuple[int, ...], list[Reason]]:
-    """The deciding seeds, and which seeds of imported runs not all arms have."""
+    """The deciding seeds, and the reasons why other seeds of imported runs do not count."""
     declared = source.declaration
     if declared.recorded is None:
         return declared.deciding, []
@@ -211,8 +214,7 @@ def _paired_seeds(source: Source) -> tuple[tuple[int, ...], list[Reason]]:
     for arm, seeds in by_arm.items():
         extra = sorted(seeds - common)
         if extra:
-            noun = "seed" if len(extra) == 1 else "seeds"
-            text = f"not compared: {noun} {seeds_text(extra)} of {arm}, which not every arm has"
+            text = f"not compared: {seeds_text(extra)} of {arm}, which not every arm has"
             reasons.append(Reason(UNPAIRED, text))
     return tuple(seed for seed in declared.deciding if seed in common), reasons
 
@@ -252,8 +254,9 @@ NO_SCORE = "no-benchmark"
 
 
 def _unlike_rewards(source: Source) -> Reason | None:
-    """Why imported scores cannot decide: they are training rewards, which the arms may sum from
-    different functions.
+    """Why imported scores cannot decide, if they are training rewards of unlike arms.
+
+    Arms may sum their training rewards from different functions.
     """
     logged = imported_metrics(source)
     if logged is None or not logged.rewards_differ:
@@ -268,22 +271,24 @@ def _unlike_rewards(source: Source) -> Reason | None:
 S = TypeVar("S", bound=Source)
 
 
-def with_baseline(of: S, baseline: str) -> S:
-    """The same records with `baseline` as the baseline; the verdicts are descriptive."""
-    rule = of.declaration.verdict.model_copy(update={"baseline": baseline, "order": None})
-    changed = copy(of)
-    changed.base = of
+def with_baseline(source: S, baseline: str) -> S:
+    """A source with these records and `baseline` as the baseline; its verdicts are descriptive."""
+    rule = source.declaration.verdict.model_copy(update={"baseline": baseline, "order": None})
+    changed = copy(source)
+    changed.base = source
     # Keep the answers that do not depend on the baseline.
-    changed.results = {key: answer for key, answer in of.results.items() if key[1] not in DEPENDENT}
+    changed.results = {
+        key: answer for key, answer in source.results.items() if key[1] not in BASELINE_DEPENDENT
+    }
     # Keep the deciding seeds: with another baseline a later look could decide, whose runs may not
     # exist.
     changed.__dict__["declaration"] = replace(
-        of.declaration, verdict=rule, seeds=decision(of).seeds, added=()
+        source.declaration, verdict=rule, seeds=decision(source).seeds, added=()
     )
     return changed
 
 
-DEPENDENT = {
+BASELINE_DEPENDENT = {
     "all_executions",
     "compared",
     "count_unstable_runs",
@@ -311,7 +316,10 @@ def _pairs(
     arm: str,
     absent: str = "not begun",
 ) -> tuple[Pairs, tuple[str, ...]]:
-    """The final scores of each seed whose two runs have one, and in words the runs without one."""
+    """The final scores of each seed whose two runs have one, and the runs without one.
+
+    A run without a score is named with its state; `absent` is that of a run without records.
+    """
     by_run = {(run.arm, run.seed): run for run in ended}
     pairs: Pairs = {}
     missing = []
@@ -336,9 +344,9 @@ def _pairs(
 
 
 def _look(
-    source: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]
+    source: Source, ended: Sequence[RunOutcome], undecided: Decision, seeds: tuple[int, ...]
 ) -> Decision:
-    """One look: these seeds by the declared rule, with and without ungraded answers."""
+    """The decision on these seeds by the declared rule, with and without ungraded answers."""
     declared = source.declaration
     model = starting_models(source.declaration)
     absent = "not begun" if declared.recorded is None else "not imported"
@@ -348,7 +356,7 @@ def _look(
     )
     contrast = _contrast(source, looked_at, seeds, verdicts)
     return replace(
-        start,
+        undecided,
         seeds=seeds,
         ended=looked_at,
         verdicts={arm: replace(verdict, about=model) for arm, verdict in verdicts.items()},
@@ -369,19 +377,19 @@ def _judge_twice(
     """The verdicts of `judge` on the final scores, withheld where ungraded answers could change
     them.
 
-    Also, per arm, the ungraded answers of it and of the baseline, where there are any. `judge` is
-    told whether the scores that it is given count ungraded answers as wrong.
+    Also, per arm, the ungraded answers of it and of the baseline, if any. The second argument of
+    `judge` says whether the scores count ungraded answers as incorrect.
     """
     verdicts = dict(judge(ended, False))
     if not any(run.errors for run in ended):
         return verdicts, {}
-    second = judge(
+    counted_wrong = judge(
         [run if run.final is None else replace(run, final=run.counted_wrong) for run in ended], True
     )
     lacking = {}
     for arm, verdict in verdicts.items():
         ungraded = _ungraded_answers(
-            source, (str(verdict.baseline), verdict.subject), ended, second[arm]
+            source, (str(verdict.baseline), verdict.subject), ended, counted_wrong[arm]
         )
         if not any(ungraded.errors):
             continue
@@ -395,7 +403,7 @@ def _judge_twice(
 def _ungraded_answers(
     source: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison
 ) -> Ungraded:
-    """Over the deciding evaluations of the seeds that both arms finished."""
+    """The ungraded answers of two arms at the deciding evaluations of seeds that both finished."""
     scored = {(run.arm, run.seed): run.steps for run in ended if run.final is not None}
     seeds = [seed for arm, seed in scored if arm == labels[1] and (labels[0], seed) in scored]
     deciding = {(arm, seed): scored[arm, seed] for arm in labels for seed in seeds}
@@ -476,8 +484,10 @@ def _incomplete(running: bool, complete: Collection[int], seeds: Collection[int]
 def _counts(
     ended: Sequence[RunOutcome], seeds: Pairs, arm: str, judged: str, event: str
 ) -> tuple[int, int]:
-    runs = [run for run in ended if run.arm == arm and run.seed in seeds and getattr(run, judged)]
-    return sum(getattr(run, event) for run in runs), len(runs)
+    """How many of an arm's runs have the `event`, and how many can be `judged` by it."""
+    counting = [run for run in ended if run.arm == arm and run.seed in seeds]
+    counting = [run for run in counting if getattr(run, judged)]
+    return sum(getattr(run, event) for run in counting), len(counting)
 
 
 def _rule(declared: Declaration) -> Rule:
@@ -491,11 +501,10 @@ def _contrast(
     seeds: Sequence[int],
     verdicts: Mapping[str, Comparison],
 ) -> Comparison | None:
-    """The declared contrast as a comparison of two weighted means, which has the whole alpha; None
-    without one.
+    """The declared contrast as a comparison of two weighted means, at the whole alpha.
 
-    A reason that withholds the verdict on one of its arms withholds it too, and so do ungraded
-    answers that change it.
+    None without a declared contrast. It is withheld if the verdict on one of its arms is, or if
+    ungraded answers change it.
     """
     weights = source.declaration.verdict.contrast
     if weights is None:
@@ -577,9 +586,8 @@ def _extra_comparisons(
         pairs, _ = _pairs(ended, extra_seeds, declared.baseline, arm)
         if pairs:
             mean = average(second - first for first, second in pairs.values()) or 0.0
-            seeds_text = ", ".join(map(str, pairs))
             text = (
-                f"not counted: {counted(len(pairs), 'pair')} of other seeds ({seeds_text}),"
-                f" {arm} {MINUS} {declared.baseline} {signed(mean)}"
+                f"not counted: {counted(len(pairs), 'pair')} of other seeds"
+                f" ({seed_numbers(pairs)}), {arm} {MINUS} {declared.baseline} {signed(mean)}"
             )
             yield Reason("not-counted-pairs", text)

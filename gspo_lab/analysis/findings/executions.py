@@ -75,7 +75,7 @@ class Execution:
 
     @property
     def differences(self) -> dict[str, list[float]]:
-        """By arm the differences of its pairs, in order of size: another seed's name hides none."""
+        """The differences of each arm's pairs, in order of size: another seed's name hides none."""
         return {
             arm: sorted(verdict.paired.differences)
             for arm, verdict in self.verdicts
@@ -298,11 +298,10 @@ def archived(source: Source) -> Iterator[Execution]:
 
 
 def executions_at(path: Path, source: Source) -> list[Execution]:
-    """The same study's executions in `path`: a folder of runs, one study's folder, or another
-    machine's lab.db.
+    """The executions of the source's study in `path`.
 
-    LabError without one, and where a study of that name differs in content; the message names the
-    keys.
+    `path` is a folder of runs, one study's folder, or another machine's lab.db. LabError without an
+    execution, and where a study of that name differs in content; the message names the keys.
     """
     if not path.exists():
         raise LabError(f"{path}: no such file or folder; name another lab.db or a folder of runs")

@@ -244,7 +244,10 @@ def _settings_notes(declared: Declaration) -> Iterator[str]:
 
 
 def _why_nothing_clips(source: Source, arm: str, names: tuple[LoggedName, ...]) -> str:
-    """By the distance to the old policy, where that is logged: it is 0 only if every ratio is 1."""
+    """Why no clip binds, by the logged distance to the old policy.
+
+    The distance is 0 only if every ratio is 1.
+    """
     moved = [name for name in names if name.quantity == DISTANCE]
     ends = _ends(source, arm, moved)
     if any(ends):

@@ -44,7 +44,7 @@ def starting_models(declared: Declaration) -> Reason | None:
 
 
 def starting_limits(declared: Declaration) -> list[str]:
-    """The same in sentences: what another starting model might change."""
+    """What another starting model might change, in sentences."""
     checkpoints, shared = _starting_models(declared)
     if checkpoints:
         return [

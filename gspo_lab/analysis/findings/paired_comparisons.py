@@ -57,7 +57,7 @@ class PairedComparison:
 
 @once
 def scalars(source: Source) -> list[RunScalar]:
-    """Of finished runs the score on every benchmark, and the reward's area and tail."""
+    """Each finished run's score on every benchmark, and the area and tail of its reward."""
     primary = source.declaration.primary
     benchmarks = [
         RunScalar(

@@ -57,7 +57,7 @@ class ReferenceLevels:
     subject: ScoreLevels
     at_best: PairedT
     direction: int
-    """Of the verdict on final scores: 1 in favour of the subject, -1 against it, else 0."""
+    """The side of the verdict on final scores: 1 for the subject, -1 against it, else 0."""
 
     @property
     def both_lose(self) -> bool:
@@ -83,9 +83,10 @@ def score_levels(source: Source) -> dict[str, ScoreLevels]:
 
 @once
 def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
-    """By the subject of each verdict on final scores, a contrast's too, the levels of both sides.
+    """The levels of both sides of each verdict on final scores, by its subject.
 
-    They are of the seeds on which every arm of the comparison has a final score.
+    The contrast's verdict is included. The levels are of the seeds on which every arm of the
+    comparison has a final score.
     """
     return {
         verdict.subject: _levels_of_sides(source, verdict, weights)

@@ -47,7 +47,7 @@ class UnstableRunCounts:
 
     @property
     def highest_rate(self) -> float:
-        """Of runs that were all stable the end of their rate's interval."""
+        """The upper end of the interval of the unstable rate, if all runs were stable."""
         return clopper_pearson(0, self.judged, 1 - self.alpha).high
 
 

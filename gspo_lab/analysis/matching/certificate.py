@@ -21,7 +21,6 @@ from gspo_lab.analysis.matching.run_pair import (
     Fault,
     Match,
     differs,
-    first_few,
     format_value,
     run_pair,
 )
@@ -31,7 +30,7 @@ from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ACCEPTED, STUDY
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.common.text import counted, listed
+from gspo_lab.common.text import counted, first_few, listed, seeds_text
 from gspo_lab.recording.store import Evidence, audit
 from gspo_lab.recording.store.traces import read_starts
 from gspo_lab.study import Declaration, flat
@@ -352,12 +351,7 @@ def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, st
             example = f"e.g. {next(iter(details))} ({len(details)} values, each equal in its pairs)"
             details = {example: list(chain(*details.values()))}
         for detail, names in list(details.items())[:DETAILS]:
-            if len(names) == len(checks):
-                where = ""
-            elif len(names) == 1:
-                where = names[0]
-            else:
-                where = f"{names[0]} and {len(names) - 1} more"
+            where = "" if len(names) == len(checks) else first_few(names, 1)
             out.append((state, detail, where))
         if len(details) > DETAILS:
             out.append(
@@ -421,12 +415,9 @@ def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
     for (check, part), where in seeds_by_part.items():
         lines.setdefault((check, tuple(where)), []).append(part)
     for (check, seeds), differing in lines.items():
-        text = f"undeclared difference in {check}: {', '.join(differing[:SHOWN])}"
-        if len(differing) > SHOWN:
-            text += f" and {len(differing) - SHOWN} more"
+        text = f"undeclared difference in {check}: {first_few(differing, SHOWN)}"
         if seeds:
-            plural = "s" if len(seeds) > 1 else ""
-            text += f" (seed{plural} {', '.join(map(str, seeds))})"
+            text += f" ({seeds_text(seeds)})"
         yield text
 
 
@@ -469,7 +460,7 @@ def _runs(evidence: Evidence, study: str, declared: Declaration, seeds: Collecti
         if (arm, seed) not in recorded
     ]
     if declared.recorded is not None and missing:
-        names = first_few(missing, ", ", FAULTS_SHOWN)
+        names = first_few(missing, FAULTS_SHOWN)
         return Check(RUNS, Match.UNKNOWN, f"not imported: {names}")
     faults = [(run, f"{run} is declared and has no record") for run in missing]
     for arm, seed in recorded:
@@ -521,7 +512,7 @@ def check_journals(evidence: Evidence, study: str) -> Check:
         return Check(
             JOURNALS,
             Match.UNKNOWN,
-            f"{agree}; not sealed: {first_few(unsealed, ', ', FAULTS_SHOWN)}",
+            f"{agree}; not sealed: {first_few(unsealed, FAULTS_SHOWN)}",
         )
     return Check(JOURNALS, Match.EQUAL, f"{sealed} sealed journals, line by line; {agree}")
 

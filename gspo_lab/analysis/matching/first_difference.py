@@ -16,6 +16,7 @@ from gspo_lab.analysis.matching.trace import Trace, traces
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
+from gspo_lab.common.text import counted
 from gspo_lab.recording.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
@@ -47,7 +48,7 @@ Moment = tuple[int, int]
 rewards, 5 updates.
 """
 Answers = tuple[dict[Any, tuple[Any, ...]], dict[Any, tuple[Any, ...]]]
-"""Of each run: (bench, step, problem, sample) -> (prompt, reference, grader, text)."""
+"""The answers of two runs: (bench, step, problem, sample) -> (prompt, reference, grader, text)."""
 
 
 @dataclass(frozen=True)
@@ -298,8 +299,7 @@ def _first_update(
             )
             such = ", such as" if len(odd) > 6 else ":"
             remark = (
-                f"and {len(odd) - 1} more column{'s' * (len(odd) > 2)}{such}"
-                f" {', '.join(islice(odd, 1, 6))}"
+                f"and {counted(len(odd) - 1, 'more column')}{such} {', '.join(islice(odd, 1, 6))}"
             )
             note = (remark,) if odd[1:] else ()
             yield (

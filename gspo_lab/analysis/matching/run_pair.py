@@ -10,6 +10,7 @@ from typing import Any
 
 from gspo_lab.analysis.matching.trace import Trace
 from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.text import first_few
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted_keys import BAND, differing, under
 from gspo_lab.study.import_origin import ABSENT
@@ -160,7 +161,7 @@ def differs(
     """
     if not faults:
         return Check(name, Match.EQUAL, equal)
-    detail = first_few([sentence for _, sentence in faults], "; ", limit)
+    detail = first_few([sentence for _, sentence in faults], limit, "; ")
     differing = tuple(dict.fromkeys(part for part, _ in faults))
     keys = list(dict.fromkeys(reasons))
     if keys:
@@ -177,24 +178,15 @@ def other_values(values: JsonMapping, expected: JsonMapping, word: str) -> Itera
         yield key, f"{text}, {word} {format_value(expected.get(key))}"
 
 
-def first_few(texts: Sequence[str], separator: str, limit: int | None) -> str:
-    """The first `limit` texts, and how many more there are: a study may have a thousand runs."""
-    hidden = len(texts) - limit if limit is not None else 0
-    few = list(texts[:limit])
-    if hidden > 0:
-        few.append(f"and {hidden} more")
-    return separator.join(few)
-
-
 def declared(
     keys: Iterable[str],
     allowed: Iterable[str],
     settings_a: JsonMapping,
     settings_b: JsonMapping,
 ) -> list[str]:
-    """Those of `keys` that `allowed` names, by the key or by its table.
+    """The `keys` that `allowed` names, by the key or by its table.
 
-    `left` and `right` are flat settings.
+    `settings_a` and `settings_b` are flat settings.
     """
     names = set(allowed)
     if "calibrated" in (settings_a.get("objective.clip"), settings_b.get("objective.clip")):

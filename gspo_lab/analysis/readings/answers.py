@@ -30,7 +30,7 @@ INTERPLAY = "seed × problem"
 UNSPLIT = "sampling, seed × problem"
 """With one answer per problem the two cannot be told apart."""
 SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
-"""Of a difference's variance."""
+"""The sources of a difference's variance."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GradedAnswers:
     k: int = 1
 
     def of(self, seeds: Sequence[int]) -> "GradedAnswers":
-        """Of these seeds alone."""
+        """The answers of these seeds alone."""
         places = [self.seeds.index(seed) for seed in seeds]
         return replace(self, seeds=tuple(seeds), grade_SEIK=self.grade_SEIK[places])
 
@@ -87,12 +87,13 @@ class GradedAnswers:
 
 
 def sampling_variance(baseline: GradedAnswers, treatment: GradedAnswers) -> OptionalFloat:
-    """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or
-    without two answers.
+    """The variance by sampling of the mean difference `treatment` minus `baseline`.
+
+    The mean is over their seeds and problems. None of pass@k, or without two answers.
 
     The same answer of a seed and problem shares its random numbers over arms and evaluations, other
-    answers do not. So answer k counts as one draw, z_k = mean over evaluations of second minus
-    first, and var_k(z) / K is the variance of a cell. An answer that was not graded once is left
+    answers do not. So answer k counts as one draw, z_k = mean over evaluations of treatment minus
+    baseline, and var_k(z) / K is the variance of a cell. An answer that was not graded once is left
     out of its cell, and a cell without two from the mean.
     """
     if baseline.k > 1:
@@ -164,7 +165,10 @@ class VarianceComponents:
 def noise(
     baseline: GradedAnswers, treatment: GradedAnswers, arm: str, alpha: float
 ) -> VarianceComponents | None:
-    """Of `treatment` minus `baseline`, over the seeds that both have; None without such a seed."""
+    """The variance components of `treatment` minus `baseline`, over the seeds that both have.
+
+    None without such a seed.
+    """
     shared = [seed for seed in baseline.seeds if seed in treatment.seeds]
     if not shared:
         return None
@@ -325,7 +329,7 @@ class EvaluatedBenchmark:
 
 @once
 def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
-    """By evaluation and benchmark."""
+    """The evaluated benchmarks, by evaluation and benchmark."""
     frame = answers.read_scores(source.evidence, source.study, None)
     finished = {run.id for run in runs(source, FINISHED)}
     frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]

@@ -63,7 +63,7 @@ class Weight(StrEnum):
     """How rows are weighed in a mean."""
 
     OWN = "own"
-    """By the column that the metric's field declares (`per`)."""
+    """The weight is the column that the metric's field declares (`per`)."""
     ROWS = "rows"
     """Every row alike."""
 
@@ -75,7 +75,7 @@ class Reduce(StrEnum):
     SUM = "sum"
     LARGEST = "largest"
     MEDIAN = "median"
-    """Of the curve's measured steps."""
+    """The median of the curve's measured steps."""
     PEAK = "peak"
     """The highest step of the curve. Here and below gaps hold the value before."""
     LATEST = "latest"
@@ -222,9 +222,9 @@ LATER = Window(minibatch=Minibatch.LATER)
 CLIP_EVERYWHERE = Reading(CLIP_FRACTION)
 """The share of response tokens that the clip binds, over all mini-batches."""
 CLIP = Reading(CLIP_FRACTION, LATER)
-"""The same of mini-batches >= 1: on the first one all ratios are 1.
+"""The share of response tokens that the clip binds, over mini-batches >= 1.
 
-What a page calls "clipped" without more.
+On the first mini-batch all ratios are 1. Pages call this number "clipped" without more.
 """
 CLIP_GRADIENT = Reading("clip_fraction_gradient", LATER)
 """The share of the gradient that the clip takes. Only the native engine records it."""

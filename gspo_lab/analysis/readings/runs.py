@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from gspo_lab.common.paths import STUDY
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.states import State
-from gspo_lab.common.text import counted
+from gspo_lab.common.text import counted, seed_numbers, seeds_text
 from gspo_lab.recording.records.update import RATE_COLUMN
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER
@@ -87,13 +87,6 @@ class RecordedRun:
         return self.state == State.FINISHED
 
 
-def seeds_text(seeds: Iterable[int]) -> str:
-    """Seeds for people: "0 to 4", or one by one where they do not follow each other."""
-    listed = sorted(seeds)
-    consecutive = len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1))
-    return f"{listed[0]} to {listed[-1]}" if consecutive else ", ".join(map(str, listed))
-
-
 @dataclass(frozen=True)
 class Seeds:
     """Which runs a number is of, by a `name` that the report's JSON gives too."""
@@ -115,7 +108,7 @@ class Seeds:
         kind = "finished runs" if self.finished else "recorded runs"
         if not self.only:
             return kind
-        return f"{kind} of seed{'s' * (len(self.only) > 1)} {seeds_text(self.only)}"
+        return f"{kind} of {seeds_text(self.only)}"
 
 
 RECORDED = Seeds("recorded", finished=False)
@@ -180,7 +173,7 @@ def finished_runs(source: Source) -> dict[tuple[str, int], str]:
 
 @once
 def deciding_runs(source: Source) -> dict[tuple[str, int], str]:
-    """The same of the seeds that decide: all that a verdict is read from."""
+    """The run ids of the deciding seeds by (arm, seed): all that a verdict is read from."""
     return {(run.arm, run.seed): run.id for run in runs(source, deciding(source.declaration))}
 
 
@@ -189,7 +182,7 @@ def not_counted(source: Source) -> tuple[Reason, ...]:
     extra = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
     if not extra:
         return ()
-    seeds = ", ".join(map(str, sorted(set(extra))))
+    seeds = seed_numbers(set(extra))
     text = f"not counted: {counted(len(extra), 'run')} of other seeds ({seeds})"
     return (Reason("not-counted", text),)
 
@@ -200,7 +193,10 @@ def finished_seeds(source: Source, arms: Iterable[str]) -> list[int]:
 
 
 FULL = 1 - 1e-9
-"""Of the declared learning rate: from here on two that were computed in another order are equal."""
+"""The share of the declared learning rate from which on a rate is full.
+
+It is below 1, so that two rates that were computed in another order are equal.
+"""
 RISING = (
     f"SELECT COUNT({RATE_COLUMN}), MAX(step) FILTER (WHERE {RATE_COLUMN} < ?) FROM updates WHERE"
     " run_id = ?"

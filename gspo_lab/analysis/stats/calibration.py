@@ -25,13 +25,16 @@ ALPHA = 0.05
 STUDIES = 2000
 """Simulated studies per row of the recorded rates."""
 SEED = 20250724
-"""Of the recorded rates. It is fixed, so that the table is a test: with other seeds a two-sided row
-leaves its band by chance once in a hundred times."""
+"""The seed of the recorded rates.
+
+It is fixed, so that the table is a test: with other seeds a two-sided row leaves its band by chance
+once in a hundred times.
+"""
 LEAST_STUDIES = 100
 CHUNK = 100
 """Studies drawn at once: bounds the memory."""
 COLUMNS = ("cell", "n", "method", "expectation", "false_words", "for_baseline", "for_treatment")
-"""Of the recorded rates."""
+"""The columns of the table of recorded rates."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""Stability margin: at which dose (learning rate, mini-batches) half of the runs collapse, and two
-arms compared.
+"""The dose (learning rate, mini-batches) at which half of the runs collapse, and its ratio between
+two arms.
 
 Logistic regression of collapsed (0 or 1) on log10(dose) with Firth's penalty, and intervals by the
 profile of the penalised likelihood (Heinze and Schemper 2002). If all runs of an arm ended alike,
-its only limit follows from counts. More dose is taken never to mean fewer collapses. The likelihood
-counts runs as independent. Runs of one seed share their starting model, so a ratio's interval is
-also that of a paired t over seeds, the wider one. Shapes: N runs, P coefficients, Q free
-directions.
+its only limit follows from counts. More dose is assumed never to mean fewer collapses. The
+likelihood counts runs as independent. But runs of one seed share their starting model. So a ratio's
+interval is at least as wide as that of a paired t over seeds.
+
+Shapes: N runs, P coefficients, Q free directions.
 """
 
 import math
@@ -25,11 +26,11 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import OptionalFloat
 
 _ANGLES = 25
-"""Points of the profile between the estimate and infinity at which a crossing is looked for."""
+"""The number of points between the estimate and infinity at which the profile is evaluated."""
 
 FARTHEST = 6
-"""Decades: an estimate or a limit farther from the tried doses' centre, or a ratio farther from 1,
-says nothing.
+"""Decades. An estimate or a limit farther from the centre of the tried doses is not reported, nor a
+ratio farther from 1.
 """
 
 SweptRuns = tuple[Sequence[float], Sequence[int], Sequence[int]]
@@ -37,8 +38,8 @@ SweptRuns = tuple[Sequence[float], Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Needed:
-    """Doses that would have to be tried: below `below`, above `above`, or both."""
+class NeededDoses:
+    """Doses to try for a two-sided interval: some below `below`, above `above`, or both."""
 
     below: OptionalFloat
     above: OptionalFloat
@@ -46,13 +47,12 @@ class Needed:
 
 @dataclass(frozen=True)
 class DoseLimits:
-    """A dose or a ratio of doses with its interval; `low` or `high` is None where the data set no
-    such limit.
+    """An ED50, or a ratio of two arms' ED50, with its interval.
 
-    ED50 of one arm, or that of the second arm over that of the first: above 1, the second arm
-    stands more. `estimate` is None where all runs of an arm ended alike, or no limit is known; one
-    limit may be known all the same. `slope` is the log odds per decade, of a ratio the common one.
-    `p` of a ratio is two-sided against 1: p < 1 - level says that the interval excludes it.
+    A ratio above 1 says that the second arm tolerates more. `low` or `high` is None if the data set
+    no such limit. `estimate` is None if all runs of an arm ended alike, or if no limit is known;
+    one limit may still be known. `slope` is the log odds per decade; a ratio has the common slope.
+    `p` of a ratio is two-sided against 1: p < 1 - level says that the interval excludes 1.
     """
 
     estimate: OptionalFloat
@@ -60,7 +60,7 @@ class DoseLimits:
     high: OptionalFloat
     slope: OptionalFloat = None
     reason: str | None = None
-    needed: Needed | None = None
+    needed: NeededDoses | None = None
     p: OptionalFloat = None
     alpha: OptionalFloat = None
     """1 - the confidence of a ratio's limits, where both are known."""
@@ -79,7 +79,7 @@ class DoseLimits:
 
 
 def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> DoseLimits:
-    """The dose at which half collapse, 10^m with logit P = b (log10 dose - m), b >= 0.
+    """The dose at which half of the runs collapse: 10^m, logit P = b (log10 dose - m), b >= 0.
 
     The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of
     the best. The profile extends to m = +-infinity, so that perfectly separated doses have an
@@ -92,9 +92,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     fit = best_fit(design_NP, y_N)
 
     def loss(angle: float) -> float:
-        """Fall of the profile at m = tan(angle); directions of length 1 keep m = +-infinity within
-        reach.
-        """
+        """The profile's fall at m = tan(angle). An angle also reaches m = +-infinity."""
         directions_PQ = np.array([[-math.sin(angle)], [math.cos(angle)]])
         return (
             fit.penalised_likelihood - best_fit(design_NP, y_N, directions_PQ).penalised_likelihood
@@ -179,15 +177,16 @@ def dose_ratio(
     reason = "; ".join(f"{name} arm: {why}" for name, why, _ in lacks)
     belows = [needed.below for _, _, needed in lacks if needed and needed.below is not None]
     aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
-    doses = Needed(min(belows, default=None), max(aboves, default=None))
+    doses = NeededDoses(min(belows, default=None), max(aboves, default=None))
     return DoseLimits(estimate, low_ratio, high_ratio, slope, reason, doses)
 
 
 def dose_ratios(
     baseline: SweptRuns, treatments: Mapping[str, SweptRuns], alpha: float = 0.05
 ) -> dict[str, DoseLimits]:
-    """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule
-    gives it.
+    """Each treatment's `dose_ratio` to the baseline, over starting models.
+
+    Holm's rule gives the level of each ratio.
     """
 
     def ratio(name: str, level: float) -> DoseLimits:
@@ -209,13 +208,13 @@ def seed_shifts(
     treatment: tuple[Floats, Floats, Sequence[int]],
     alpha: float = 0.05,
 ) -> PairedT:
-    """How far the second arm's collapse point lies above the first's, in decades, paired by seed:
-    the starting model.
+    """How far the treatment's collapse point lies above the baseline's, in decades.
 
-    Each arm is (log10 dose, collapsed, seed) by run. A seed's collapse point is Spearman and
-    Kaerber's: from below the lowest dose up by the width of each dose that was survived. Only seeds
-    with all doses of both arms count. The dose grid hides where a point lies within its step h:
-    each has variance h^2 / 12, so a difference has at least h^2 / 6.
+    Seeds are pairs, because runs of one seed share their starting model. Each arm is (log10 dose,
+    collapsed, seed) by run. A seed's collapse point is Spearman and Kaerber's: from below the
+    lowest dose up by the width of each dose that was survived. Only seeds with all doses of both
+    arms count. The dose grid hides where a point lies within its step h: each has variance h^2 /
+    12, so a difference has at least h^2 / 6.
     """
     grid = sorted({*baseline[0].tolist(), *treatment[0].tolist()})
     width = dict(zip(grid, np.gradient(np.array(grid)).tolist(), strict=True))
@@ -238,8 +237,9 @@ def seed_shifts(
 
 
 def _dose_at(decades: OptionalFloat, centre: float = 0.0) -> OptionalFloat:
-    """10^(centre + decades); None of what is unknown or too far out: a slope near 0 throws limits
-    past the range of a float.
+    """10^(centre + decades); None if `decades` is None or larger than `FARTHEST`.
+
+    A slope near 0 moves limits beyond the range of a float.
     """
     if decades is None or abs(decades) > FARTHEST:
         return None
@@ -263,8 +263,8 @@ def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
 def _profile_limits(
     loss: Callable[[float], float], best: float, level: float
 ) -> tuple[OptionalFloat, OptionalFloat]:
-    """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not
-    even at infinity.
+    """The outermost m = tan(angle) on both sides at which the profile has fallen by chi2_{1, level}
+    / 2; None if it has not fallen so far even at infinity.
     """
     from scipy.optimize import brentq  # imported where it is used: only sweeps need it
 
@@ -289,9 +289,9 @@ def _profile_limits(
 def _counted_limit(x_N: Floats, all_collapsed: bool, level: float) -> OptionalFloat:
     """The exact limit of m from runs that all ended alike, by order alone.
 
-    Were m <= x, each run at or above x would collapse with chance 1/2 or more, and k of them would
-    all stand with chance 2^-k at most: m is above the highest x with 2^-k <= (1 - level) / 2, k = 6
-    runs at 95 %. None: too few runs.
+    If m <= x, each run at or above x collapses with a chance of at least 1/2. Then k such runs are
+    all stable with a chance of at most 2^-k. So m is above the highest x with 2^-k <= (1 - level) /
+    2: k = 6 runs at 95 %. None: too few runs.
     """
     beyond = math.ceil(math.log2(2 / (1 - level)))
     if len(x_N) < beyond:
@@ -306,22 +306,22 @@ def _has_both_outcomes(y_N: Floats) -> bool:
 
 def _reason_and_doses(
     x_N: Floats, y_N: Floats, low: OptionalFloat, high: OptionalFloat
-) -> tuple[str | None, Needed | None]:
+) -> tuple[str | None, NeededDoses | None]:
     """Why an ED50 has no two-sided interval, and the doses that would give it one."""
     if low is not None and high is not None:
         return None, None
     smallest = float(10 ** x_N.min())
     largest = float(10 ** x_N.max())
     if not y_N.any():
-        return f"no run collapsed up to {largest:.3g}", Needed(None, largest)
+        return f"no run collapsed up to {largest:.3g}", NeededDoses(None, largest)
     if y_N.all():
-        return f"every run collapsed from {smallest:.3g} on", Needed(smallest, None)
+        return f"every run collapsed from {smallest:.3g} on", NeededDoses(smallest, None)
     return (
         (
             f"between {smallest:.3g} and {largest:.3g} collapse does not follow the value"
             " clearly enough"
         ),
-        Needed(smallest, largest),
+        NeededDoses(smallest, largest),
     )
 
 
@@ -375,13 +375,12 @@ def best_fit(
     directions_PQ: Floats | None = None,
     start_Q: Floats | None = None,
 ) -> Fit:
-    """Maximise over the coefficients `directions_PQ @ free_Q` with a last free number >= 0; without
-    directions, over all coefficients, the last one >= 0. The penalty keeps the whole model's
-    information (Heinze and Schemper 2002).
+    """The maximum of the penalised likelihood over `directions_PQ @ free_Q`, the last free number
+    >= 0. Without directions all coefficients are free.
 
-    Fisher scoring from zero, and from `start_Q` where it is given. scipy's L-BFGS-B has the same
-    maximum, but calls threaded BLAS for steps of three numbers, which took 40 times as long as one
-    thread.
+    The penalty keeps the whole model's information (Heinze and Schemper 2002). Fisher scoring
+    starts from zero, and from `start_Q` if given. scipy's L-BFGS-B finds the same maximum, but its
+    threaded BLAS took 40 times as long on steps of three numbers.
     """
     directions = np.eye(design_NP.shape[1]) if directions_PQ is None else directions_PQ
     starts = (
@@ -400,7 +399,7 @@ def _climb(design_NP: Floats, outcome_N: Floats, directions_PQ: Floats, free_Q: 
         gradient_Q = directions_PQ.T @ best.gradient
         information_QQ = directions_PQ.T @ best.information @ directions_PQ
         step_Q = np.linalg.solve(information_QQ, gradient_Q)
-        if free_Q[-1] == 0 and step_Q[-1] < 0:  # the bound holds the last one
+        if free_Q[-1] == 0 and step_Q[-1] < 0:  # the last one stays at its bound
             step_Q = np.append(np.linalg.solve(information_QQ[:-1, :-1], gradient_Q[:-1]), 0.0)
         if float(step_Q @ gradient_Q) < LEAST_GAIN:
             break

@@ -81,7 +81,7 @@ class PairedT:
         return math.sqrt(max(0.0, self.sd**2 - self.items_sd**2))
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """The same interval at another level; None where there is none."""
+        """The interval at another level; None if there is no interval."""
         if self.low is None or self.estimate is None or self.se is None or self.df is None:
             return None
         return t_interval(self.estimate, self.se, self.df, alpha)[:2]

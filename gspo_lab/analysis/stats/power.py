@@ -142,7 +142,7 @@ def _middle_of_sd(degrees: float, level: float) -> tuple[float, float]:
 
 
 def _fewest_seeds(factor: Callable[[int], float], sd: float, goal: float) -> int | None:
-    """By bisection: the factor falls with n."""
+    """The fewest seeds that reach the goal, by bisection: the factor falls with n."""
     if sd < 0 or goal <= 0:
         raise LabError(
             f"seeds needed for a difference of {goal} at sd {sd}: sd >= 0 and a difference above 0"

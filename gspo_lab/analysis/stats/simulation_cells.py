@@ -92,7 +92,7 @@ def _interval(low: OptionalFloat, high: OptionalFloat, truth: float = 0.0) -> Co
 
 
 def _favours(verdicts: Iterable[Verdict]) -> Conclusion:
-    """Of studies in which nothing differs, whether any arm is called better or worse."""
+    """Whether any arm is called better or worse in studies in which nothing differs."""
     directions = {verdict.direction for verdict in verdicts}
     return Conclusion(bool(directions - {0}), -1 in directions, 1 in directions)
 
@@ -271,10 +271,12 @@ def _steps_of_one_seed(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator)
 
 LOOKS = (5, 8)
 MARGIN = 0.02
-"""Of stability, in points of score."""
+"""The margin of stability, in points of score."""
 NARROW = 0.4
-"""Of words on arms and contrasts, in standard deviations of a run's own noise. It is as narrow as
-in the shipped main study: a wider one turns false words into equivalence."""
+"""The margin of verdicts on arms and contrasts, in standard deviations of a run's noise.
+
+It is as narrow as in the shipped main study: a wider one turns false verdicts into equivalence.
+"""
 EFFECT = 1.8
 """The size of the contrast in the shipped main study, in standard deviations of a pair's contrast
 (which is 1 here)."""
@@ -311,11 +313,11 @@ METHODS = {
     "at-zero": Method("equivalent, truth: no difference", _equivalent(0.0), "power"),
     "unseen": Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "power"),
 }
-"""By the name that `simulated_studies.toml` has for each."""
+"""The methods, by their names in `simulated_studies.toml`."""
 
 
 def stated(method: Method) -> Method:
-    """The same where no rule keeps alpha."""
+    """The method, stated without a bound, where no rule keeps alpha."""
     return method._replace(expectation="stated")
 
 

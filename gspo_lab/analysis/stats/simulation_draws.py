@@ -51,7 +51,7 @@ def exponential_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
 
 
 def lognormal_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
-    """Of mean 0 and standard deviation 1."""
+    """Lognormal noise of mean 0 and standard deviation 1."""
     sd = math.sqrt(math.e * (math.e - 1))
     return (np.exp(rng.standard_normal(shape)) - math.sqrt(math.e)) / sd
 
@@ -201,7 +201,7 @@ def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int)
 
 
 DOSES = (7e-4, 9e-4, 1.15e-3, 1.5e-3, 1.9e-3)
-"""Of a simulated sweep, J = 5."""
+"""The learning rates of a simulated sweep, J = 5."""
 
 
 def sweeps(rng: Generator, studies: int, seeds: int, arms: int, arm_sd: float) -> ArmPair:

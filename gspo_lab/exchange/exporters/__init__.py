@@ -41,7 +41,7 @@ Installed packages add theirs by entry points `gspo_lab.writers`."""
 
 NAMES = OF_STEPS | OF_UPDATES
 FLAG = "nonfinite"
-"""Of a step: 1 if it is 1 for any update."""
+"""The column that is 1 for a step if it is 1 for any update."""
 COUNTS = {name for name in OF_UPDATES if UPDATES.column(name).type == "INTEGER"} - {FLAG}
 """Counts of updates; of a step the sum."""
 SCORE = "score/"

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers import build_declaration as declarations
-from gspo_lab.exchange.importers.base import RunSpec, few
+from gspo_lab.exchange.importers.base import RunSpec
 from gspo_lab.exchange.importers.build_declaration import StatedStudy, parse_stated_study
 from gspo_lab.exchange.importers.config import read_config
 from gspo_lab.exchange.importers.convert import Conversion
@@ -134,15 +135,15 @@ def _notes(runs: Sequence[ImportedRun]) -> list[str]:
         for run in runs
         if run.other_source
     ]
-    return replaced + [f"{note} [{few(names, 1)}]" for note, names in runs_by_note.items()]
+    return replaced + [f"{note} [{first_few(names, 1)}]" for note, names in runs_by_note.items()]
 
 
 def _not_understood(run: ImportedRun) -> Iterator[str]:
     strange = [name for name, metric in run.origin.metrics.items() if not metric]
     if strange:
         yield (
-            f"kept under its own name only, not understood: {few(strange)}; --map assigns them, or"
-            " --logged-by names their program"
+            f"kept under its own name only, not understood: {first_few(strange)}; --map assigns"
+            " them, or --logged-by names their program"
         )
 
 
@@ -155,9 +156,9 @@ def _unequal_evaluations(conversions: Done) -> Iterator[str]:
     for bench, runs in by_bench.items():
         everything = set.union(*runs.values())
         holes = [
-            f"{name} {few(map(str, sorted(everything - steps)))}"
+            f"{name} {first_few(map(str, sorted(everything - steps)))}"
             for name, steps in runs.items()
             if everything - steps
         ]
         if holes:
-            yield f"{bench}: steps of other runs without a score in {few(holes)}"
+            yield f"{bench}: steps of other runs without a score in {first_few(holes)}"

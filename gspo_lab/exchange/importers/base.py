@@ -137,14 +137,6 @@ class LogReader(Protocol):
         """
 
 
-def few(names: Iterable[str], most: int = 6) -> str:
-    """The first names as a list in a sentence, with the number of the others."""
-    everything = list(names)
-    rest_count = len(everything) - most
-    listed = ", ".join(everything[:most])
-    return f"{listed} and {rest_count} more" if rest_count > 0 else listed
-
-
 def bench_name(text: str) -> str:
     """A metric's name as a valid name of a benchmark."""
     name = "".join(

@@ -17,7 +17,7 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.study.declaration import Arm, Declaration, Edit
 from gspo_lab.study.dotted_keys import flat, set_dotted
-from gspo_lab.study.import_origin import completed
+from gspo_lab.study.import_origin import with_placeholders
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.settings_validation import broken_looks, broken_question, broken_rules
@@ -298,7 +298,7 @@ def _arms(
             problems.append(
                 f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}"
             )
-        resolved = validated(Settings, completed(raw), f"arm.{name}", problems)
+        resolved = validated(Settings, with_placeholders(raw), f"arm.{name}", problems)
         if resolved is not None:
             arms[name] = Arm(name, (), resolved, recorded_keys=frozenset(arm_settings))
     return arms

@@ -24,22 +24,21 @@ ARGUMENTS = "training_args.bin"
 """
 LARGEST = 1 << 24
 """Largest size of a configuration file in bytes."""
-PLACES = word_set(
+UNRELATED_WORDS = word_set(
     "seed seeds rank host hostname port url ip id ids run name names path paths dir dirs folder"
     " project entity experiment tag tags log logs logger logging save saves resume report output"
     " cache hub push time timeout timestamp date wandb trackio tensorboard version debug notes gpu"
     " gpus node nodes worker workers process processes"
 )
-"""Words in keys of entries about the place or time of a run, which change nothing about its
-training.
-"""
+"""An entry whose key has one of these words is left out: it changes nothing about training."""
 LONGEST_TEXT = 200
+"""The most characters of a text that can be a setting; longer ones are notes."""
 MODEL = "model"
 """With this word in its key, a name or path is the trained model's."""
 
 
 def comparable_settings(settings: JsonMapping, ignored: Iterable[str] = ()) -> JsonObject:
-    """The entries that are equal in all runs with equal settings, without the `ignored` ones.
+    """The entries in which runs with equal settings cannot differ, without the `ignored` ones.
 
     `settings` are a program's by dotted keys, without secrets (`secrets.public_settings`).
     """
@@ -49,14 +48,14 @@ def comparable_settings(settings: JsonMapping, ignored: Iterable[str] = ()) -> J
         words = set(re.split(r"[^a-z0-9]+", key.lower()))
         names_model = MODEL in words and bool(words & {"name", "path"})
         plain = _plain(value)
-        if key in left_out or plain is None or (words & PLACES and not names_model):
+        if key in left_out or plain is None or (words & UNRELATED_WORDS and not names_model):
             continue
         comparable[key] = plain
     return comparable
 
 
 def model_name(value: Any) -> Any:
-    """A model's name as in a study: of a local path only the last part."""
+    """A model's name as a study writes it; for a local path only its last part."""
     local = isinstance(value, str) and value.startswith(("/", "~", "."))
     return value.rstrip("/").rpartition("/")[2] if local else value
 
@@ -72,12 +71,12 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else None
 
 
-def check_alike(
+def check_equal_configs(
     arm: str, name: str, config: JsonMapping, configs: Mapping[str, JsonMapping]
 ) -> None:
     """LabError if a run's configuration differs from that of another run of its arm.
 
-    `others` are their configurations by name.
+    `config` is the run's; `configs` are those of the other runs by name.
     """
     for other, earlier in configs.items():
         shared = config.keys() & earlier.keys()
@@ -169,7 +168,7 @@ class _Reader(pickle.Unpickler):
 
 
 def _argument(value: Any) -> Any:
-    """An argument that is a number, a text or a list; of an enumeration's member its value.
+    """The argument as a number, a text or a list; an enumeration's member becomes its value.
 
     Python before 3.11.4 pickles a member by its name, which transformers' values repeat in lower
     case.

@@ -10,13 +10,13 @@ from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     AT_END,
     CALLS,
     EXACT,
     Log,
     RunSpec,
-    few,
     first_entry,
     parse_number,
 )
@@ -44,7 +44,7 @@ PROMPTS = "prompt_digest"
 PROMPT_NAMES = ("prompts_digest", "prompt_hash", "prompts", "prompt")
 """Usual names of a row's prompts, or of their digest."""
 COUNTS = ("prompts", "prompt")
-"""Those of them that are a number of prompts where they hold a number."""
+"""Those of `PROMPT_NAMES` that count prompts if they hold a number."""
 EPOCHS = ("train/epoch", "epoch")
 SUMMARY = "train_runtime"
 """A metric of the last row of a transformers trainer, which holds totals of the whole run."""
@@ -227,7 +227,7 @@ class Conversion:
         if self._untrained:
             notes.append(
                 "numbers before the first step of training are left out, scores excepted:"
-                f" {few(sorted(self._untrained))}"
+                f" {first_few(sorted(self._untrained))}"
             )
         if self._interval > 1 and self.names.table.get("averaged"):
             notes.append(f"rows are means over up to {self._interval} steps")
@@ -268,7 +268,8 @@ class Conversion:
                 if self.log.step_name == CALLS:
                     remedy = "W&B's _step counts calls of log: name the steps, --map step=NAME"
                 raise LabError(
-                    f"{self.where}: it has numbers of training at step {step} ({few(columns)}), and"
+                    f"{self.where}: it has numbers of training at step {step}"
+                    f" ({first_few(columns)}), and"
                     f" {self.names.program} counts its steps from {self.names.counts_from};"
                     f" {remedy}"
                 )
@@ -371,8 +372,8 @@ class Conversion:
         for purpose, names in missing.items():
             if names:
                 raise LabError(
-                    f"{self.where}: no number under {few(sorted(names))}, {purpose}; it has"
-                    f" {few(sorted(self.metrics), 20) or 'none'}"
+                    f"{self.where}: no number under {first_few(sorted(names))}, {purpose}; it has"
+                    f" {first_few(sorted(self.metrics), 20) or 'none'}"
                 )
 
     def origin(self, source: str) -> Origin:

@@ -16,7 +16,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.states import STARTED, State
-from gspo_lab.exchange.importers.config import check_alike
+from gspo_lab.exchange.importers.config import check_equal_configs
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.exchange.importers.secrets import without_home
 from gspo_lab.recording.journal import Journal, JournalReader, from_dict, from_end
@@ -125,7 +125,7 @@ class ImportTransaction:
                     )
                 if origin is None:
                     continue
-                check_alike(arm, name, origin.config, configs)
+                check_equal_configs(arm, name, origin.config, configs)
                 configs[name] = origin.config
                 run = Run(
                     self._study,

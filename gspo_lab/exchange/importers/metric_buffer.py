@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.exchange.importers.base import MOST_STEPS, few, parse_number
+from gspo_lab.common.text import first_few
+from gspo_lab.exchange.importers.base import MOST_STEPS, parse_number
 from gspo_lab.exchange.importers.secrets import is_secret_name, word_set
 
 ROWS_AT_ONCE = 1 << 10
@@ -132,7 +133,7 @@ class MetricBuffer:
         """Complete the notes. LabError if the log holds no number, or two runs side by side."""
         self._write()
         if self._top < 0:
-            texts = f"; {few(sorted(self._texts))} hold text" if self._texts else ""
+            texts = f"; {first_few(sorted(self._texts))} hold text" if self._texts else ""
             raise LabError(
                 f"{self._where}: it has no number to import: steps, seeds, and names that look like"
                 f" secrets or begin with '_' are left out{texts}"
@@ -154,7 +155,7 @@ class MetricBuffer:
         if abandoned:
             self._notes.append(
                 f"numbers of steps that the resumed run did not reach again are left out:"
-                f" {few(abandoned)}, beyond step {self._last[abandoned[0]]}"
+                f" {first_few(abandoned)}, beyond step {self._last[abandoned[0]]}"
             )
         for name, (step, text, count) in self._texts.items():
             if name in self.first_steps:

@@ -9,7 +9,8 @@ from pathlib import Path
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import look_up, nearest, require_known
-from gspo_lab.exchange.importers.base import LogReader, RunSpec, few, match_pattern
+from gspo_lab.common.text import first_few
+from gspo_lab.exchange.importers.base import LogReader, RunSpec, match_pattern
 from gspo_lab.exchange.importers.build_declaration import fits_as_arm
 from gspo_lab.exchange.importers.metric_names import tables
 from gspo_lab.study.load import NAMED, validated
@@ -163,13 +164,13 @@ def _runs_inside(
         yield RunLog(*_arm_and_seed({**arm_and_seed, **match}, path, spec), path, run, spec)
     if len(odd) == len(inside):
         raise LabError(
-            f"{path}: of the runs inside ({few(odd, 8)}) none is named '{pattern}'; give the"
+            f"{path}: of the runs inside ({first_few(odd, 8)}) none is named '{pattern}'; give the"
             " pattern of their names with {arm} and {seed}: --run-pattern, or run_pattern under"
             f" [[runs]]{_columns(path, spec)}"
         )
     if odd:
         notes.append(
-            f"not imported from {path.name}: {few(odd, 8)}; it does not fit '{pattern}'"
+            f"not imported from {path.name}: {first_few(odd, 8)}; it does not fit '{pattern}'"
             " (--run-pattern)"
         )
 
@@ -190,7 +191,7 @@ def _columns(path: Path, spec: RunSpec) -> str:
     names = column_names(path) if column_names is not None and path.is_file() else []
     if not names:
         return ""
-    return f"; or name their columns, --map arm=NAME --map seed=NAME: it has {few(names, 12)}"
+    return f"; or name their columns, --map arm=NAME --map seed=NAME: it has {first_few(names, 12)}"
 
 
 def paths_of(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, dict[str, str]]]:
@@ -209,7 +210,7 @@ def paths_of(spec: RunSpec, base: Path, notes: list[str]) -> list[tuple[Path, di
         else:
             fitting.append((path, match))
     if odd and fitting:
-        notes.append(f"not imported: {few(odd)}; the path does not fit '{spec.path}'")
+        notes.append(f"not imported: {first_few(odd)}; the path does not fit '{spec.path}'")
     return fitting
 
 

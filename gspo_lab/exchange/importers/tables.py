@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     AT_END,
     UTF8,
@@ -27,7 +28,6 @@ from gspo_lab.exchange.importers.base import (
     LoggedRow,
     RunSpec,
     check_file,
-    few,
     first_entry,
     parse_int,
     parse_number,
@@ -139,7 +139,7 @@ def _check_step(entry: JsonMapping, spec: RunSpec, where: str, count: int) -> No
         return
     raise LabError(
         f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map"
-        f" step=NAME; it has {few(entry, 12)}"
+        f" step=NAME; it has {first_few(entry, 12)}"
     )
 
 
@@ -166,7 +166,7 @@ def _answer(entry: JsonMapping, spec: RunSpec, where: str) -> AnswerRecord:
     if problem is None or correct is None:
         raise LabError(
             f"{where}: it has no 'problem' and 'correct'; name their columns: --map correct=NAME;"
-            f" it has {few(entry, 12)}"
+            f" it has {first_few(entry, 12)}"
         )
     grade = CORRECT.get(str(correct).lower(), parse_number(correct))
     if grade not in (0, 1):
@@ -248,7 +248,7 @@ def _csv(path: Path) -> Iterator[Entry]:
 
 
 def _marks(path: Path) -> dict[str, str]:
-    """By kind of mark the first number of the whole table with it.
+    """The first number of the whole table with each kind of mark.
 
     A table whose fields are parted by commas has decimal points.
     """

@@ -15,7 +15,7 @@ from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_
 
 STATE = "trainer_state.json"
 MODEL_KEYS = ("_name_or_path", "base_model_name_or_path", "r", "lora_alpha")
-"""Of a model its name, of adapters their rank and scale too."""
+"""The keys of a model's name, and of its adapters' rank and scale."""
 RANKS = {"config.json": 0, "adapter_config.json": None}
 """File of a whole model or of adapters -> their rank, where the file does not tell it."""
 MOST_BYTES = 1 << 30

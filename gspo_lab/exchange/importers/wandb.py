@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     CALLS,
     STEPS,
@@ -21,7 +22,6 @@ from gspo_lab.exchange.importers.base import (
     LoggedRow,
     RunSpec,
     check_file,
-    few,
     json_value,
     match_pattern,
     parse_int,
@@ -220,7 +220,7 @@ def _page(path: Path, run: str, spec: RunSpec, log: Log) -> Iterator[LoggedRow]:
     names = [name for name in column_names(path) if not name.endswith(BOUNDS)]
     odd = [name for name in names if BETWEEN not in name and name != axis]
     if odd:
-        log.notes.append(f"not imported: {few(odd)}; no column 'RUN - METRIC'")
+        log.notes.append(f"not imported: {first_few(odd)}; no column 'RUN - METRIC'")
     rows = 0
     means = 0
     for where, entry in entries(path):

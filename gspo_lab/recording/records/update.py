@@ -24,22 +24,22 @@ BAND_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The factors on a clip range at which `band_counts` counts what would bind."""
 
 RULES = {"grpo": "r = w_t and GRPO's range", "gspo": "r = s and GSPO's range"}
-"""The ratio rules, each with columns of its own that count what it would clip, whichever rule a run
-follows: in `UpdateRecord` a field named `*_RULE` stands for one of each."""
+"""The ratio rules: name -> definition. Columns count what each would clip, whichever rule a run
+follows. In `UpdateRecord` a field named `*_RULE` stands for one column per rule."""
 
 CLIP_FRACTION = "clip_fraction_tokens"
 """The column of the tokens that lose their gradient; losses mark them by this name too."""
 EVALUATED_TOKENS = "evaluated_tokens"
-"""Tokens of the evaluated responses, which weigh what covers these alone. No column: they are the
-active tokens where fewer than all responses were evaluated, else all."""
+"""The weight of metrics that cover evaluated responses only: these responses' tokens. It is not a
+column. If some responses were not evaluated it equals `active_tokens`, else `response_tokens`."""
 RATE_COLUMN = "learning_rate"
-OF_OPTIMIZER = ("grad_norm", RATE_COLUMN)
-"""The columns of an optimizer's step, which every engine measures."""
+OPTIMIZER_COLUMNS = ("grad_norm", RATE_COLUMN)
+"""The columns that an optimizer's step fills in every engine."""
 
 
 def optimizer_columns(*values: OptionalFloat) -> dict[str, OptionalFloat]:
     """The gradient's norm and the learning rate, by their columns."""
-    return dict(zip(OF_OPTIMIZER, values, strict=True))
+    return dict(zip(OPTIMIZER_COLUMNS, values, strict=True))
 
 
 Array = Any
@@ -47,30 +47,30 @@ Array = Any
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A function of named arrays; None, so NULL, where an array is missing."""
+    """A function with the names of the arrays that it reads; None if one is missing."""
 
     function: Callable[..., Any]
     arrays: tuple[str, ...]
 
     def __call__(self, arrays: Mapping[str, Array]) -> Any:
-        """The number of a mini-batch with these arrays."""
+        """The function's value for a mini-batch with these arrays."""
         if not arrays.keys() >= set(self.arrays):
             return None
         return self.function(*(arrays[name] for name in self.arrays))
 
     def for_rule(self, rule: str) -> "Reduction":
-        """The same with a ratio rule's own arrays in the place of those named `*_RULE`."""
+        """This reduction with a ratio rule's own arrays in place of those named `*_RULE`."""
         return replace(self, arrays=tuple(name.replace("RULE", rule) for name in self.arrays))
 
 
 def reduction(function: Callable[..., Any]) -> Callable[..., Reduction]:
-    """Make a function of arrays one that takes their names and returns the rule."""
+    """Decorator: calling the decorated function with names of arrays returns its `Reduction`."""
     return lambda *arrays: Reduction(function, arrays)
 
 
 @reduction
 def unreduced(number: Any) -> Any:
-    """A number of the whole mini-batch, as it is."""
+    """A number that a loss or the recorder already states of the whole mini-batch, unchanged."""
     return number
 
 
@@ -82,21 +82,24 @@ def count(flags: Array) -> int:
 
 @reduction
 def share(flags_BT: Array, over_BT: Array, within_BT: Array = True) -> OptionalFloat:
-    """How many tokens of `within` have the flag, divided by how many `over` marks; None: none."""
+    """The number of flagged tokens in `within_BT`, divided by that of tokens in `over_BT`.
+
+    None if `over_BT` has no token.
+    """
     total = int(over_BT.sum())
     return int((flags_BT & within_BT).sum()) / total if total else None
 
 
 @reduction
 def share_of_sum(flags_BT: Array, size_BT: Array) -> OptionalFloat:
-    """The sum of sizes at tokens with the flag, divided by the sum at all tokens."""
+    """The sum of sizes at flagged tokens, divided by that at all tokens; None if that is 0."""
     total = float(size_BT.sum())
     return float(size_BT[flags_BT].sum()) / total if total else None
 
 
 @reduction
 def mean(number_BT: Array, over_BT: Array) -> OptionalFloat:
-    """The mean over the tokens that `over` marks."""
+    """The mean over the tokens in `over_BT`; None without one."""
     return float(number_BT[over_BT].mean(dtype="float64")) if over_BT.any() else None
 
 
@@ -133,7 +136,7 @@ def largest_size(number_N: Array) -> float:
 
 @reduction
 def largest(number_BT: Array, over_BT: Array) -> OptionalFloat:
-    """The largest number at the tokens that `over` marks."""
+    """The largest number at the tokens in `over_BT`; None without one."""
     return float(number_BT[over_BT].max()) if over_BT.any() else None
 
 
@@ -167,8 +170,9 @@ def k3(l_N: Array, ratio_N: Array) -> float:
 
 
 def _for_each_rule(cls: type[R]) -> type[R]:
-    """Put a field for every rule in the place of each named `*_RULE`; `RULE` in its meaning becomes
-    the rule's own.
+    """Replace each field named `*_RULE` by one field per rule.
+
+    In the field's meaning `RULE` becomes the rule's definition.
     """
     annotations: dict[str, Any] = {}
     for name, kind in cls.__annotations__.items():
@@ -252,7 +256,7 @@ class UpdateRecord:
         "response tokens with A != 0", "tokens", rule=count("active")
     )
     clipped_tokens: int | None = metric(
-        "response tokens whose term the clip binds: sum m * binds",
+        "response tokens whose gradient the clip removes: sum m * binds",
         "tokens",
         rule=count("clip_fraction_tokens"),
     )

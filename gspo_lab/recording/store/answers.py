@@ -190,8 +190,9 @@ def questions(
 
 
 def stored(evidence: "Evidence", run: str) -> dict[str, list[StoredAnswer]]:
-    """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades
-    in force.
+    """The benchmark answers of a run or subject by evaluation, with the grades in force.
+
+    "" stands for a run's own evaluations.
     """
     columns = all_in_force([field.name for field in fields(StoredAnswer)])
     query = (

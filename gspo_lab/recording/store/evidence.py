@@ -142,14 +142,14 @@ class Evidence:
             )
 
     def rows(self, query: str, values: Sequence[Any] | JsonMapping = ()) -> list[tuple[Any, ...]]:
-        """The same, plain."""
+        """The rows of a query as plain tuples."""
         with explained(self._path):
             return self._connection.execute(query, values).fetchall()
 
     def iter_rows(
         self, query: str, values: Sequence[Any] | JsonMapping = ()
     ) -> Iterator[tuple[Any, ...]]:
-        """The same, one by one: of what memory may not hold."""
+        """The rows of a query one by one, for results larger than memory."""
         with explained(self._path):
             yield from self._connection.execute(query, values)
 

@@ -70,9 +70,7 @@ TABLES_OF_JSON = {
     EVALUATION: (EVALUATIONS, "no evaluation", COPY),
     SUBJECT: (SUBJECT_ROWS, "no subject", COPY),
 }
-"""By the name of a JSON file: the table of its row, what to call a file that does not fit, and the
-remedy.
-"""
+"""By a JSON file's name: its row's table, what to call a file that does not fit, the remedy."""
 
 LOGS = ("-wal", "-shm")
 """What SQLite keeps beside a database while it is open, and after a kill."""

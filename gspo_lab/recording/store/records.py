@@ -68,8 +68,9 @@ def read_series(
 
 
 def read_own_numbers(evidence: "Evidence", run: str) -> dict[str, float]:
-    """Of a run's numbers under their own names the means over the last n // 5 of their n rows, at
-    least of one.
+    """The final means of a run's numbers, under their own names.
+
+    Each is over the last n // 5 of the number's n rows, at least of one.
     """
     query = (
         "SELECT key, AVG(value) FROM (SELECT key, value, COUNT(*) OVER (PARTITION BY key) AS count,"
@@ -95,7 +96,10 @@ def read_ends(evidence: "Evidence", run: str, column: str | None, name: str) -> 
 
 
 def read_lengths(evidence: "Evidence", study: str) -> dict[str, dict[str, float]]:
-    """By what it is, per run id: its last logged step, and how many steps lie between two rows."""
+    """The lengths of imported runs: quantity -> run id -> number.
+
+    They are a run's last logged step, and how many steps lie between two rows.
+    """
     query = (
         "SELECT MAX(step) + 1, (MAX(step) - MIN(step)) * 1.0 / (COUNT(*) - 1) FROM steps WHERE"
         " run_id = ?"

@@ -17,10 +17,11 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
 
 END_LOST = 2
-"""Of the column `gap`: the journal was longer when it was read before."""
+"""In column `gap`: the journal was longer when it was read before."""
 FOREIGN = 3
-"""Of the column `gap`: the journal belongs to another run or subject, by its first line or its
-declaration.
+"""In column `gap`: the journal belongs to another run or subject.
+
+Its first line or its declaration says so.
 """
 PLACES = {
     0: ", line {}: damaged and left out",
@@ -28,14 +29,14 @@ PLACES = {
     FOREIGN: ": recorded for another run and left out",
     END_LOST: ": its end is gone or damaged, from line {} on",
 }
-"""By the column `gap`, behind the journal's name."""
+"""The messages by the value of column `gap`; they follow the journal's name."""
 
 REMEDY = "Put the file back from a copy, or delete its folder and make it again"
 NO_RUN = (
     "is missing, so that the run is missing from every number. Put the file back from a copy, or"
     " move its folder away"
 )
-"""Of run.json, where a journal lies beside its place."""
+"""The message for a run.json with a journal in the wrong place beside it."""
 
 LINES = (
     "SELECT run_id, path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') FROM (SELECT path, line,"
@@ -204,8 +205,9 @@ def json_file(path: Path) -> JsonObject:
 
 
 def json_text(path: Path) -> tuple[str, JsonObject]:
-    """The same with its text as `write_json` writes it, so that changed white space is no
-    change.
+    """A JSON object of a file, with its text as `write_json` writes it.
+
+    So changed white space is no change.
     """
     content = json_file(path)
     try:

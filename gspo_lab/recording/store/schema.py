@@ -191,7 +191,7 @@ INDEXES = {
     # All that scores need, so that they are computed without touching the texts.
     "answers_scored": ("answers", (*ANSWERS.key, "correct", "truncated"))
 }
-"""By its name the table and the columns of each."""
+"""The indexes by name: the table and the columns of each."""
 
 ANSWER_KEY = ", ".join(ANSWERS.key)
 REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not in ANSWERS.key]

@@ -28,9 +28,7 @@ def read_starts(evidence: "Evidence", study: str) -> "DataFrame":
 
 
 def read_seals(evidence: "Evidence", study: str) -> dict[str, dict[str, str]]:
-    """By finished run, then by `bench@step`, the digest of an evaluation's answers that the run's
-    last record holds.
-    """
+    """Digests of answers in each finished run's last record: run -> `bench@step` -> digest."""
     query = (
         f"{CHOSEN} SELECT run_id, answers FROM chosen JOIN statuses USING (run_id) "
         "WHERE evaluation = '' AND answers IS NOT NULL ORDER BY position"

@@ -19,7 +19,7 @@ from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats.ranking import Ranking
 from gspo_lab.common.states import State
-from gspo_lab.common.text import last_evaluations, listed
+from gspo_lab.common.text import duration, last_evaluations, listed
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.templating import format_number, statement, statements
 from gspo_lab.report.views.arms import ArmNumbers, ArmRow, ArmsTable, arm_numbers, arm_tables
@@ -63,21 +63,21 @@ class AnswerView(View):
     baseline: str
     primary: str | None
     runs: dict[str, int]
-    """By state how many."""
+    """How many runs are in each state."""
     grader_errors: dict[str, float]
     executions: dict[str, str]
     stability: DoseResponse | None
-    """Of a sweep: its responses."""
+    """The dose response of a sweep; None for another study."""
     curve: RateCurve | None
-    """Of `[verdict] over`: each arm's score against the swept setting."""
+    """Each arm's score against the swept setting; only with `[verdict] over`."""
     figures: dict[str, Chart]
-    """Of `[verdict] over`: these curves."""
+    """The curves of `curve` as figures."""
     verdicts: dict[str, VerdictView]
     """On the declared question: of the arms, or of the contrast."""
     comparisons: dict[str, VerdictView]
-    """By subject on the final scores: of the arms and of the contrast."""
+    """The verdicts on the final scores by subject: arms and contrast."""
     steadiness: dict[str, VerdictView]
-    """By arm on stability."""
+    """The verdicts on stability, by arm."""
     headline: str
     ranking: RankingView | None
     statement: PageOnly[str]
@@ -201,15 +201,13 @@ def _ranking(study: Source) -> RankingView | None:
 
 
 def time_left(study: Source) -> str:
-    """Of a running study: what its runs still have to train at their pace so far, those under way
-    side by side.
+    """How long a running study still trains, at the pace of its runs so far.
+
+    Runs under way are taken side by side.
     """
     running = [run for run in runs_of(study) if run.state == State.RUNNING]
     if not running:
         return ""
-    # The module takes rich along, which no page of a finished study needs.
-    from gspo_lab.running.progress import duration
-
     pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
     finished_steps = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
     step_seconds = [value.value for value in pace.values() if value.value is not None]

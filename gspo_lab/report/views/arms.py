@@ -187,7 +187,7 @@ def arm_tables(study: Source, answer: StudyAnswer) -> list[ArmsTable]:
 
 
 def _swept(study: Source) -> ArmsTable:
-    """Of a sweep every arm at every value, beside the baseline at the same value."""
+    """The table of a sweep: every arm at every value, beside the baseline at that value."""
     declared = study.declaration
     baseline = declared.verdict.baseline or declared.families[0]
     of_baseline = {arm.dose: name for name, arm in declared.arms.items() if arm.of == baseline}

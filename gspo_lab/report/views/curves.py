@@ -50,7 +50,7 @@ OTHER_FUNCTIONS = (
     "The logs do not name the same reward functions: levels of rewards are not compared."
 )
 CLIPPED = (Reference(0.15, "paper, GSPO: 15 %"), Reference(0.0013, "paper, GRPO: 0.13 %"))
-"""Of all response tokens: the values of claim C04."""
+"""The published shares of clipped response tokens: the values of claim C04."""
 CLIPPING = (
     "The share of response tokens whose term the clip stops: A > 0 and ratio above the range, or A"
     " < 0 and ratio below it. Mean over the step's mini-batches. Dotted: the GSPO paper's values,"
@@ -296,7 +296,7 @@ def stable_chart(study: Source) -> Chart | None:
 
 
 def _judged_runs(study: Source) -> dict[str, list[RunOutcome]]:
-    """By arm the runs of the verdict's seeds that are long enough to be judged."""
+    """The runs of the verdict's seeds that are long enough to be judged, by arm."""
     runs = decision(study).runs
     judged: dict[str, list[RunOutcome]] = {arm: [] for arm in study.arms}
     for run in outcomes(study, study.declaration.primary):

@@ -7,6 +7,7 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import starting_limits
 from gspo_lab.analysis.readings import FINISHED, Reading, Source, Steps, Window, read
 from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.common.text import counted
 from gspo_lab.report.views.view import PageOnly, View
 from gspo_lab.study import Declaration
 
@@ -109,8 +110,7 @@ def limitations(declared: Declaration) -> list[str]:
 
 def _seed_limits(seeds: int) -> list[str]:
     if seeds < 3:
-        noun = "seed" if seeds == 1 else "seeds"
-        return [f"{seeds} {noun}: no interval can be given; three are the least."]
+        return [f"{counted(seeds, 'seed')}: no interval can be given; three are the least."]
     if seeds < 5:
         return [
             f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only"

@@ -22,7 +22,7 @@ class Evaluation:
     bench: str
     scores: dict[str, CheckpointScore | None]
     differences: dict[str, PairedT]
-    """By model its difference to the first one; a pair is a problem."""
+    """Each model's difference to the first one; a pair is a problem."""
     columns: PageOnly[list[str]]
     rows: PageOnly[list[list[str]]]
 

@@ -42,7 +42,7 @@ class ProvenanceView(View):
     origins: dict[str, list[str]]
     """What recorded imported runs, and which runs."""
     damages: Inlined[dict[str, dict[str, list[int]]]]
-    """By kind (damaged, gaps, ends, foreign) the files and their lines."""
+    """The damaged files and their lines, by kind: damaged, gaps, ends, foreign."""
     facts: JsonObject
     """Recorded facts that all runs share."""
     facts_by_run: dict[str, JsonObject]
@@ -175,7 +175,7 @@ class CertificateView(View):
     certificate: Inlined[JsonObject]
     """The certificate's own JSON without the checks that were equal."""
     states: dict[str, dict[str, int]]
-    """By check how many pairs are in which state."""
+    """How many pairs are in which state, by check."""
     details: PageOnly[list[tuple[str, str, str, str]]]
     """Check, state, what it saw, pairs."""
     summary: PageOnly[str]
@@ -311,7 +311,7 @@ class TuningView(View):
     id = "tuning"
     title = "Tuning"
     chosen: dict[str, JsonObject] | None
-    """By arm the chosen values; None while the trials are not at their end."""
+    """The chosen values by arm; None while the trials are not at their end."""
     reading: str = ""
     metric: str = ""
     seeds: tuple[int, ...] = ()
@@ -324,7 +324,7 @@ class TuningView(View):
     """The name of trials that are not in this database."""
     figures: PageOnly[dict[str, Chart]] = field(default_factory=dict)
     keys: PageOnly[dict[str, list[str]]] = field(default_factory=dict)
-    """By arm the keys that it chose."""
+    """The keys that each arm chose."""
 
     @property
     def rows(self) -> list[tuple[str, str, int, str, str]]:
@@ -422,5 +422,5 @@ class DownloadsView(View):
 
 
 def downloads_view(study: Source) -> DownloadsView:
-    """The same for every study."""
+    """The downloads: equal for every study."""
     return DownloadsView()

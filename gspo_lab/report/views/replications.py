@@ -9,10 +9,9 @@ from gspo_lab.analysis.findings.executions import (
     all_executions,
 )
 from gspo_lab.analysis.readings import Source
-from gspo_lab.analysis.readings.runs import seeds_text
 from gspo_lab.analysis.stats.random_effects import CombinedEstimate
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
-from gspo_lab.common.text import MINUS
+from gspo_lab.common.text import MINUS, seed_numbers
 from gspo_lab.report.templating import NONE, statement, statements
 from gspo_lab.report.views.curves import pair
 from gspo_lab.report.views.drawing import Drawing, half_width
@@ -78,7 +77,7 @@ class ReplicationsView(View):
     title = "Replications"
     executions: list[ExecutionView]
     together: dict[str, Combined | None]
-    """By arm."""
+    """The combined estimate of each arm."""
     words: list[JsonObject]
     """Each verdict of an execution, with what a later one made of it."""
     forests: PageOnly[list[Forest]]
@@ -166,7 +165,7 @@ def _forest(executions: Executions, arm: str, combined: Combined | None) -> Fore
 
 def _row(execution: Execution, arm: str, reach: float) -> ExecutionRow:
     verdict = execution.of(arm)
-    seeds = seeds_text(execution.seeds) or NONE
+    seeds = seed_numbers(execution.seeds) or NONE
     name = f"{execution.name} ({statement('relation', execution)})"
     if verdict is None:
         decided = execution.decision

@@ -24,7 +24,7 @@ from gspo_lab.analysis.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.analysis.stats.passk import pass_at_k
 from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import State
-from gspo_lab.common.text import last_evaluations
+from gspo_lab.common.text import counted, last_evaluations
 from gspo_lab.report.templating import NONE, between, format_number, limits, percent, signed, slug
 from gspo_lab.report.views.drawing import Drawing, count_unstable, drawing, half_width
 from gspo_lab.report.views.view import Inlined, PageOnly, View
@@ -232,7 +232,7 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> ProblemScores |
     levels = {arm: _level(arm, block, alpha, ks) for arm, block in graded.items()}
     problems = len(next(iter(graded.values())).problems)
     spread = " of the last evaluations" if len(benchmark.steps) > 1 else ""
-    answers = "1 answer" if samples == 1 else f"{samples} answers"
+    answers = counted(samples, "answer")
     return ProblemScores(
         samples,
         problems,

@@ -62,9 +62,9 @@ class UnstableRun:
     regression: int | None
     entropy_collapse: int | None
     signals: dict[str, int | None]
-    """By signal the step at which it left its range; None: it did not."""
+    """The step at which each signal left its range; None: it did not."""
     crossed_before: dict[str, int]
-    """Those that left it before the run became unstable, the earliest first."""
+    """The signals that left their range before the run became unstable, the earliest first."""
     crossings: PageOnly[str]
     flags: PageOnly[str]
     unstable_at: PageOnly[int | None]
@@ -81,7 +81,7 @@ class CollapseView(View):
     summary: str
     runs: dict[str, UnstableRun]
     false_alarms: dict[str, list[int]]
-    """By signal the stable runs in which it crossed, and all stable runs."""
+    """For each signal the number of stable runs in which it crossed, and of all stable runs."""
     false_alarms_text: str
     rules: PageOnly[str] = RULES
     reading: str = "stability.step"
@@ -197,7 +197,7 @@ def _first_signals(runs: dict[str, UnstableRun]) -> str:
 
 
 def _false_alarms(study: Source, steady: list[Track]) -> dict[str, list[int]]:
-    """By signal in how many runs that stayed stable it crossed, and how many there are."""
+    """For each signal in how many stable runs it crossed, and how many stable runs there are."""
     signals = [onsets_of(study, track.run) for track in steady]
     alarms = {}
     for name in SIGNALS:
@@ -276,9 +276,9 @@ class LengthsView(View):
     title = "Response length"
     lines: list[str]
     runs: dict[str, dict[str, dict[int, LengthMeasurement]]]
-    """By arm, limit and seed."""
+    """The measurements by arm, limit and seed."""
     exponents: dict[str, dict[str, PairedT]]
-    """By arm and quantity."""
+    """The exponents by arm and quantity."""
     published: dict[str, float]
     figures: dict[str, Chart]
     fitted: PageOnly[list[tuple[str, OptionalFloat, str, str]]]

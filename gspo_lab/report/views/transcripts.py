@@ -61,7 +61,7 @@ class BenchmarkTranscripts:
     step: int
     seed: int
     problems: dict[str, JsonObject]
-    """By problem its tags and each arm's grade."""
+    """Each problem's tags and each arm's grade."""
     title: PageOnly[str]
     transcripts: PageOnly[list[Transcript]]
 

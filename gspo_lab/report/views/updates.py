@@ -87,7 +87,7 @@ class ClippingView(View):
     title = "Clipping"
     figures: dict[str, Chart]
     arms: dict[str, JsonObject]
-    """By arm the shares of `COLUMNS`, and a note: saturated, or without a clip."""
+    """Each arm's shares of `COLUMNS`, and a note: saturated, or without a clip."""
     warnings: list[str]
     readings: dict[str, str]
     seeds: str
@@ -194,7 +194,7 @@ class ExpertsView(View):
     title = "Experts and routing replay"
     figures: dict[str, Chart]
     replay_cost: dict[str, JsonObject]
-    """By arm: replay, bytes, seconds, share of the step's time, reading."""
+    """Each arm's cost of replay: replay, bytes, seconds, share of the step's time, reading."""
 
 
 def experts_view(study: Source) -> ExpertsView | None:
@@ -379,8 +379,10 @@ def by_length(study: Source) -> Chart:
 
 
 def _length_and_log_ratio(study: Source, steps: range) -> dict[str, tuple[Floats, Floats]]:
-    """By arm the length of each response and its sequence log-ratio; an arm whose responses all had
-    no advantage measured none."""
+    """The length and the sequence log-ratio of each response, by arm.
+
+    An arm whose responses all had no advantage measured none.
+    """
     details = responses(study, ("length", "sum_log_ratio"), LATER, steps)
     by_arm: dict[str, tuple[Floats, Floats]] = {}
     for arm in study.arms:

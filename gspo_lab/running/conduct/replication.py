@@ -8,7 +8,6 @@ from itertools import count, product
 from pathlib import Path
 
 from gspo_lab.analysis.findings.decision import decision
-from gspo_lab.analysis.matching.run_pair import first_few
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.atomic_files import read_json
@@ -16,6 +15,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, STUDY, database_of
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
+from gspo_lab.common.text import first_few
 from gspo_lab.recording.runfolder import run_folders
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.running.plan.preparation import needs_start
@@ -68,7 +68,7 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
         # A replication repeats the arms' choices without new trials.
         file_study = tuned(file_study, original.tune)
     if file_study is not None and not same_content(file_study, original):
-        keys = first_few(differences(file_study, original), ", ", SHOWN)
+        keys = first_few(differences(file_study, original), SHOWN)
         raise LabError(
             f"{path} is no longer the study that {runs / original.name / STUDY} declares; they"
             f" differ in {keys}: gspo-lab replicate {original.name} repeats what was declared"
@@ -76,7 +76,7 @@ def replication(name: str, runs: Path, *, another: bool = False) -> Replication:
     ingest(runs)
     if missing := _missing_runs(original.name, runs):
         raise LabError(
-            f"{original.name} is not finished ({first_few(missing, ', ', SHOWN)}): go on with it"
+            f"{original.name} is not finished ({first_few(missing, SHOWN)}): go on with it"
             " first, it has no result to replicate"
         )
     replications = [

@@ -136,7 +136,7 @@ class Advice:
     """Largest |log r| of a token, nats."""
     response_tokens: OptionalFloat
     mismatch_k3: OptionalFloat
-    """Of sampler and trainer, nats per token."""
+    """The mismatch k3 of sampler and trainer, nats per token."""
     seconds_step: OptionalFloat
     peak_memory_bytes: OptionalFloat
 

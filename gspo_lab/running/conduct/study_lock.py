@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import __version__
-from gspo_lab.analysis.matching.run_pair import first_few, format_value
+from gspo_lab.analysis.matching.run_pair import format_value
 from gspo_lab.common.atomic_files import read_json, write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, STUDY
+from gspo_lab.common.text import first_few
 from gspo_lab.recording.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
 from gspo_lab.study.declaration import Band, locked_of, reference_bands
@@ -197,7 +198,7 @@ def _refuse_changes(study: Study, stored: Declaration, begun: set[str], home: Pa
     ]
     keys = list(dict.fromkeys(line.partition(":")[0] for line in changes))
     raise LabError(
-        f"{home} holds runs made with other settings ({first_few(keys, ', ', SHOWN)}); start this"
+        f"{home} holds runs made with other settings ({first_few(keys, SHOWN)}); start this"
         " one beside them with --name NEW, or start over with --fresh, which moves them to"
         f" {home.parent / ARCHIVE}",
         details=tuple(details),

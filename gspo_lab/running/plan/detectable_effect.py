@@ -77,7 +77,7 @@ class Detectable:
     seeds_for_margin: int | None
     """Fewest seeds that would find a difference as large as the margin."""
     effect_range: tuple[float, float] | None = None
-    """The same effect at both ends of the range of the true sd."""
+    """The detectable effect at both ends of the range of the true sd."""
     seeds_for_equivalence: int | None = None
     """Fewest seeds that would show equivalence if nothing differs."""
     answers_sd: OptionalFloat = None

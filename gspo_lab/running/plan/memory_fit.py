@@ -26,7 +26,7 @@ PLACES = {"gpu": "a GPU", "core": "a share of main memory"}
 """What a worker has, by the kind of its slot."""
 
 USABLE = 0.95
-"""Of a device's memory: the rest is lost between blocks."""
+"""The usable share of a device's memory: the rest is lost between blocks."""
 
 
 @dataclass(frozen=True)

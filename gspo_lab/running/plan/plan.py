@@ -6,11 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from gspo_lab.analysis.matching.run_pair import first_few
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import State
-from gspo_lab.common.text import counted
+from gspo_lab.common.text import counted, duration, first_few
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
 from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Slot
@@ -38,7 +37,6 @@ from gspo_lab.running.progress import (
     TRIALS,
     WARM_START_STEP,
     WARM_STARTS,
-    duration,
     makespan,
 )
 from gspo_lab.study import BenchTable, Run, Settings, Study
@@ -232,7 +230,7 @@ def lost_models(runs: Sequence[str]) -> str:
     """The line about finished runs, by their ids, whose trained model was deleted."""
     return (
         "finished, but without its trained model (checkpoints/final):"
-        f" {first_few(runs, ', ', RUNS_NAMED)}; the records are whole. To train a run again, delete"
+        f" {first_few(runs, RUNS_NAMED)}; the records are whole. To train a run again, delete"
         " its folder"
     )
 

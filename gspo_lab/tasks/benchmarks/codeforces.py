@@ -96,7 +96,7 @@ class Codeforces(ProgramBenchmark):
         self.time_factor = number_option(self.name, "time_factor", time_factor, 100)
         self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/2"
         self._full: dict[str, tuple[float, ...] | str] = {}
-        """By problem what its checker gives correct outputs, or why it is broken."""
+        """What its checker gives the correct outputs of a problem, or why the checker is broken."""
         self._checking: dict[str, threading.Lock] = {}
 
     def read(self) -> tuple[Problem, ...]:

@@ -291,8 +291,9 @@ LIVECODEBENCH: Mapping[str, DatasetSource] = {
     )
     for count, rows in enumerate((400, 511, 612, 713, 880, 1_055), start=1)
 }
-"""By release, each of which holds the files of those before it: release_v5 is files 1 to 5,
-together 880 problems.
+"""The files of each release, which holds the files of those before it.
+
+release_v5 is files 1 to 5, together 880 problems.
 """
 CODEFORCES = DatasetSource(
     "open-r1/codeforces",

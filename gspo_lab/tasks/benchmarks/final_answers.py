@@ -188,7 +188,7 @@ _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), ("{", "}"), ("(", ")"))
 _OPENING_CHARACTERS = frozenset(opening[0] for opening, _ in _DELIMITERS)
 _RAISED_UNIT = re.compile(r"(?<=[A-Za-z])[²³](?![0-9])")
 _RAISED_DIGIT = re.compile("[²³¹⁰-₎¼-¾⅐-⅟]")
-"""Of which NFKC would make others: 252 of 25²."""
+"""Raised and lowered digits, from which NFKC would make other numbers: 252 of 25²."""
 _SCALES = {
     "dozen": 12,
     "hundred": 100,

@@ -429,7 +429,7 @@ class LiveCodeBench(ProgramBenchmark):
 
 
 def _of_release(files: list[DataFile], source: DatasetSource | None) -> list[DataFile]:
-    """Of a folder with the published files those of the release; other files as they are."""
+    """The files of the release in a folder of published files; other files as they are."""
     if source is None:
         return files
     if not all(file.path.name in LIVECODEBENCH["release_v6"].files for file in files):

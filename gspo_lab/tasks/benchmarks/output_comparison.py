@@ -96,7 +96,7 @@ def _all_alike(
 
 
 def _same_line(expected: bytes, got: bytes) -> bool:
-    """Of two lines that differ: whether they hold the same numbers in order, and nothing else."""
+    """Whether two lines that differ hold the same numbers in order, and nothing else."""
     return all(
         itertools.starmap(
             _same_number, itertools.zip_longest(_words(expected), _words(got), fillvalue=b"")

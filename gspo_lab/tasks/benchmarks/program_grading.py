@@ -1,13 +1,14 @@
-"""Grading of model-written programs: found in the answer, run in the sandbox, compared here.
+"""Grading of programs that a model wrote: extracted here, run in the sandbox, compared here.
 
-The sandbox is given the program and the inputs and nothing else; expected outputs are compared in
-this process, on bytes, after the program has ended.
+The sandbox gets only the program and the inputs. This process compares the outputs with the
+expected ones, on bytes, after the program has ended.
 
-A checker is a Python program of the data set's, which a model wrote. So it runs in the sandbox too,
-after the program and apart from it. It is called with three files, the input, the correct output
-and the program's, and prints a number. Some print 1 and some 100 for a right output. So each is
-first shown the correct output of every test: what it prints then is the test's full number. One
-that gives a correct output none is broken, and no answer to its problem is graded.
+Some data sets have checkers: Python programs that a model wrote. So a checker runs in the sandbox
+too, after the program and apart from it. It is called with three files (the input, the correct
+output, the program's output) and prints a score. For a correct output some checkers print 1 and
+some 100. So each checker first scores the correct output of every test: that is the test's full
+score. A checker that prints no score above 0 for a correct output is broken. Then no answer to its
+problem is graded.
 """
 
 import atexit
@@ -32,6 +33,7 @@ from gspo_lab.tasks.sandbox import ExecutionResult, Limits, Program, Sandbox, Sa
 
 FENCE = "```"
 SHOWN = 200
+"""The most characters shown of a program's last line on stderr."""
 
 ENDINGS = {"time": "time limit", "memory": "memory limit", "output": "output limit"}
 
@@ -45,8 +47,7 @@ class Case:
 
 
 _OPENING = threading.Lock()
-"""Answers are graded in several threads, and the first ones would each open a sandbox of their own.
-"""
+"""Held while the sandbox opens: several threads grade, and only one sandbox may open."""
 
 
 def sandbox(unsafe: bool) -> Sandbox:
@@ -72,10 +73,9 @@ def cases_digest(cases: Sequence[Case]) -> str:
 
 
 def extract_program(answer: str) -> str:
-    """The lines between the last two that hold three backticks, behind the thinking
-    (LiveCodeBench's own rule).
+    """The lines between the last two lines with three backticks, after the thinking.
 
-    NoAnswer where there are fewer than two, or nothing between them.
+    This is LiveCodeBench's own rule. NoAnswer if there are fewer than two, or nothing between them.
     """
     lines = without_thinking(answer).split("\n")
     fences = [place for place, line in enumerate(lines) if FENCE in line]
@@ -104,18 +104,17 @@ class ProgramBenchmark(Published, ABC):
         self.unsafe = unsafe
 
     def extract(self, answer: str) -> str:
-        """Its program."""
+        """The program in an answer."""
         return extract_program(answer)
 
 
 def grade_program(
     opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, rule: ComparisonRule
 ) -> Grade:
-    """Right is a program that passes every test by `rule`; it is run until no rule has it right any
-    more.
+    """A program is correct if it passes every test by `rule`. It runs until every rule has failed.
 
-    The reason ends in what other rules would have said where they decide otherwise: "[tolerant:
-    right]". What keeps the sandbox from an outcome is the grade's error.
+    If other rules decide otherwise, the reason ends with their grade: "[tolerant: right]". If the
+    sandbox gives no outcome, the grade has an error.
     """
     if not cases:
         return Grade(None, None, program.source, error="no tests", isolation=opened.level)
@@ -181,8 +180,9 @@ def failure_text(outcome: ExecutionResult) -> str:
 
 
 LIMITS = Limits(seconds=30.0)
+"""The limits of a checker."""
 KEPT_BYTES = 4 << 20
-"""Outputs are kept until they are more than this, then checked."""
+"""Outputs are collected until they exceed this size, then checked."""
 
 _CALL = """
 import os as _os, sys as _sys
@@ -202,12 +202,12 @@ exec(compile({source!r}, "checker.py", "exec"), {{"__name__": "__main__"}})
 
 
 class CheckerFailed(Exception):
-    """The checker gives a correct output no number: it can judge no answer to its problem."""
+    """The checker prints no score for a correct output, so it cannot grade answers."""
 
 
 def full_numbers(opened: Sandbox, checker: str, cases: Sequence[Case]) -> tuple[float, ...]:
-    """What the checker gives the correct output of each test. CheckerFailed where that is not a
-    number above 0, SandboxFailed where it could not be run."""
+    """The full score of each test: what the checker prints for the correct output. CheckerFailed if
+    that is not a number above 0, SandboxFailed if the checker could not run."""
     numbers: list[float] = []
 
     def go_on(_index: int, outcome: ExecutionResult) -> bool:
@@ -240,9 +240,7 @@ def grade_checked(
     checker: str,
     full: Sequence[float],
 ) -> Grade:
-    """Right is a program that finishes on every test and whose outputs the checker gives the `full`
-    number each.
-    """
+    """A program is correct if it finishes every test with an output of the test's `full` score."""
     checked = 0
     try:
         while checked < len(cases):
@@ -265,9 +263,7 @@ def grade_checked(
 def _run_some(
     opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits
 ) -> list[ExecutionResult]:
-    """The outcomes of the first tests: up to one that does not finish, or until enough output is
-    kept.
-    """
+    """The outcomes of the first tests, up to one that does not finish or to `KEPT_BYTES`."""
     stored = 0
 
     def go_on(_index: int, outcome: ExecutionResult) -> bool:
@@ -288,14 +284,14 @@ def _count_right(
     outcomes: Sequence[ExecutionResult],
     full: Sequence[float],
 ) -> int:
-    """How many outcomes, from the first on, the checker gives the full number."""
+    """How many outcomes, from the first on, get the full score from the checker."""
     right = 0
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
         nonlocal right
         if outcome.ending == "killed":
             raise SandboxFailed("the checker was not run to its end")
-        # One that breaks on this output has met what it did not expect: no right output.
+        # If the checker breaks on an output, the output is incorrect.
         number = _number(outcome)
         accepted = number is not None and number >= full[index]
         right += accepted
@@ -315,7 +311,7 @@ def _check(
     outputs: Sequence[bytes],
     go_on: Callable[[int, ExecutionResult], bool],
 ) -> None:
-    """Have the checker judge an output for each test, until `go_on` says no."""
+    """Run the checker on an output of each test, until `go_on` returns False."""
     inputs = []
     for case, output in zip(cases, outputs, strict=True):
         texts = (case.input, case.output, output)
@@ -327,7 +323,7 @@ def _check(
 
 
 def _number(outcome: ExecutionResult) -> float | None:
-    """The one number that the checker printed, and nothing else; None for any other end."""
+    """The number that the checker printed; None if it printed anything else or did not finish."""
     if outcome.ending != "finished":
         return None
     try:

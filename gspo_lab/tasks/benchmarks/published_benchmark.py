@@ -24,7 +24,7 @@ from gspo_lab.tasks.benchmarks.final_answers import (
 from gspo_lab.tasks.pools import known_split
 
 SHOWN_CHARACTERS = 120
-"""Of what an answer states, a grade shows so much."""
+"""The most characters that a grade shows of what an answer states."""
 
 
 def shortened(text: str) -> str:
@@ -102,7 +102,7 @@ class Published(Task, ABC):
         """The grade of what an answer states."""
 
     def grade(self, problem: Problem, answer: str) -> Grade:
-        """Of what the answer states; one that states nothing is wrong."""
+        """The grade of what the answer states; an answer that states nothing is incorrect."""
         try:
             extracted = self.extract(answer)
         except NoAnswer as error:

@@ -55,7 +55,7 @@ is left to it.
 MODULES = ("gspo_lab.tasks.sandbox.candidate", "gspo_lab.tasks.sandbox.supervisor")
 START_SECONDS = 30.0
 LEEWAY = 10.0
-"""As in `supervisor.py`, which stops a test at LEEWAY * seconds.
+"""`supervisor.py` stops a test after LEEWAY times its time limit.
 
 The parent waits GRACE seconds longer for a report.
 """
@@ -165,7 +165,7 @@ def supervisor_config(
 
 
 def kernel_version() -> tuple[int, ...]:
-    """Of the running kernel: `(5, 14)`."""
+    """The version of the running kernel: `(5, 14)`."""
     return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 

@@ -35,7 +35,7 @@ TURNS = 10
 QUIET_SECONDS = 1.0
 """For how long a late test waits for the others, and they for it, before they run side by side."""
 UNHURRIED_SECONDS = 3600.0
-"""The same of a test that lacked memory."""
+"""For how long a test that lacked memory waits for the others, and they for it."""
 
 PROBE = Program("""
 import json, os, socket

@@ -38,7 +38,7 @@ from gspo_lab.recording.records import RECORDS, Record
 from gspo_lab.training.engines.base import Stop
 
 LAST = 10
-"""So many of the child's last lines are told with an error."""
+"""How many of the child's last lines an error shows."""
 WORDS = 200
 """How many characters are told of what is no record."""
 PATIENCE = 30.0

@@ -84,8 +84,9 @@ class ModelShape:
 
     @property
     def linear_parameters(self) -> int:
-        """Of the linear layers outside of experts, routers and head: what adapters are put
-        beside.
+        """The parameters of the linear layers outside of experts, routers and head.
+
+        Adapters are put beside these layers.
         """
         attention = self.latent_attention or 2 * self.width * (self.query_width + self.kv_width)
         return self.layers * attention + 3 * self.width * self.linear_widths
@@ -108,12 +109,15 @@ class ModelShape:
 
     @property
     def active_parameters(self) -> int:
-        """Those that one token is computed with; the embedding table counts once, as the head."""
+        """The parameters that one token is computed with.
+
+        The embedding table counts once, as the head.
+        """
         experts = self.mixture_layers * self.experts_per_token * 3 * self.width * self.inner
         return self.linear_parameters + experts + self.vocabulary * self.width
 
     def adapter_parameters(self, rank: int) -> int:
-        """Of adapters of this rank beside every linear layer: rank x (inputs + outputs) each."""
+        """The parameters of adapters of this rank: rank x (inputs + outputs) per linear layer."""
         attention = 2 * (self.width + self.query_width) + 2 * (self.width + self.kv_width)
         feed_forward_layers = self.layers if not self.experts else self.dense_layers
         if self.shared_inner:
@@ -276,14 +280,14 @@ class Memory:
     """Bytes of one worker by what needs them; `total` is the estimated peak."""
 
     context: float
-    """Of the process and its libraries, before it has a model."""
+    """Memory of the process and its libraries, before it has a model."""
     weights: float
     optimizer: float
     copies: float
     """The sampler's and the reference policy's copies of the weights."""
     gradients: float
     activations: float
-    """Of one micro-batch, with the head's logits and the weights' casts to 16 bits."""
+    """Memory of one micro-batch, with the head's logits and the weights' casts to 16 bits."""
     optimizer_step: float
     """Temporaries of the optimizer's step."""
     routes: float

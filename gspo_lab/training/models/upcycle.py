@@ -55,7 +55,10 @@ KEPT_KEYS = (
 
 ROUTER_STD = 0.02
 MAX_DIFFERENCE = 1e-3
-"""Of the mixture's log-probs from the dense model's, before noise; rounding gives 2e-5."""
+"""The largest accepted difference of the mixture's log-probs from the dense model's.
+
+It is measured before noise; rounding gives 2e-5.
+"""
 TEXTS = (
     "Calculate 12 + 34. Give only the result.",
     "The capital of France is",

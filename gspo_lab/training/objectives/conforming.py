@@ -26,10 +26,12 @@ the loss and the number of tokens that the clip binds.
 """
 
 TOLERANCE = 1e-5
-"""Of losses and gradients of about 1; what GSPO's clip takes is larger."""
+"""The tolerance of losses and gradients of about 1; what GSPO's clip takes is larger."""
 
 HALF_TOLERANCE = 2e-3
-"""Of gradients in bfloat16, the format in which autograd returns them; losses have no such excuse.
+"""The tolerance of gradients in bfloat16, the format in which autograd returns them.
+
+Losses have no such excuse.
 """
 
 PADDING = 7.0
@@ -48,7 +50,7 @@ NO_CLIP = (0.999955, 1e3)
 """The range of 1 - exp(-`FAR_OFF`) and more, as it is read from a loss that clips nothing."""
 
 IGNORED = ("old_logp is ignored", "the advantages are ignored or centred")
-"""By the input, which a loss ignores if the same shift of all its numbers changes nothing."""
+"""The mistakes of a loss that ignores an input: shifting all its numbers has no effect."""
 
 MOVES = (-0.5, -0.1, 0.1, 0.5)
 """Log-ratios at which one token tells whether a loss has the papers' term."""

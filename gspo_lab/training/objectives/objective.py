@@ -54,11 +54,11 @@ def prepared(
     logp_BT = single_precision(logp_BT)
     settings = settings if loss.prepare is None else loss.prepare(settings, batch, size)
     return settings, None if loss.select is None else loss.select(
-        settings, moved_by(logp_BT, batch, settings)
+        settings, loss_inputs(logp_BT, batch, settings)
     )
 
 
-def moved_by(logp_BT: "Tensor", batch: Batch, settings: Common) -> LossInputs:
+def loss_inputs(logp_BT: "Tensor", batch: Batch, settings: Common) -> LossInputs:
     """How far the policy with the log-probs `logp_BT` moved on a batch, by the ratio of the
     settings' level.
     """
@@ -90,10 +90,10 @@ def surrogate(
     for the whole mini-batch."""
     loss = loss or LOSSES[settings.policy_loss]
     logp_BT = single_precision(logp_BT)
-    moved = moved_by(logp_BT, batch, settings)
+    inputs = loss_inputs(logp_BT, batch, settings)
     if loss.select is not None and batch.selected_BT is None:
-        moved = replace(moved, batch=replace(batch, selected_BT=loss.select(settings, moved)))
-    term_BT, metrics = loss.term(moved, settings)
+        inputs = replace(inputs, batch=replace(batch, selected_BT=loss.select(settings, inputs)))
+    term_BT, metrics = loss.term(inputs, settings)
     if settings.weighs_tokens:
         weight_BT = token_weights(logp_BT, batch, settings)
         term_BT = term_BT * weight_BT
@@ -108,7 +108,7 @@ def surrogate(
         term_BT = term_BT + settings.entropy_coef * single_precision(entropy_BT)
 
     loss_of_part = -aggregate(term_BT, batch, settings)
-    return Surrogate(loss_of_part, moved.log_ratio_BT.detach(), moved.ratio_BT.detach(), metrics)
+    return Surrogate(loss_of_part, inputs.log_ratio_BT.detach(), inputs.ratio_BT.detach(), metrics)
 
 
 def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":

@@ -77,8 +77,9 @@ RATIOS: dict[Level, Ratio] = {
 }
 
 RULES: dict[str, Ratio] = {}
-"""By each rule's name the first level that follows it. What it would clip is counted on every
-mini-batch.
+"""The first level that follows each ratio rule, by the rule's name.
+
+What the rule would clip is counted on every mini-batch.
 """
 for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)

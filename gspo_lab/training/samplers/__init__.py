@@ -31,7 +31,7 @@ NEEDS_GPU = (
 
 CALL = ("model", "tokenizer", "dtype", "rows")
 METHODS = ("sample", "refresh", "pause", "facts")
-"""A sampler's arguments and methods; `separate` and `tells_routes` may be set only by its
+"""A sampler's arguments and methods; `separate` and `returns_routes` may be set only by its
 constructor.
 """
 

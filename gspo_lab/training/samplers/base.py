@@ -134,7 +134,7 @@ class Sampler(Protocol):
 
     separate: bool
     """Whether it computes with other weights, precision or kernels than that model."""
-    tells_routes: bool
+    returns_routes: bool
     """Whether it can return the experts of each position."""
     continues: bool
     """Whether it continues `Request.given_ids`; False if the attribute is missing."""

@@ -87,8 +87,7 @@ def sample_by_argmax(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
 
 
 LOGITS_AT_ONCE = 2**23
-"""Logits sampled from at once: probabilities and temporary values take several times their memory.
-"""
+"""The most logits sampled from at once. Temporary values take several times their memory."""
 
 COMPACT_BELOW = 0.75
 """The batch shrinks when fewer than this share of its rows is unfinished."""
@@ -101,7 +100,7 @@ class TransformersSampler:
     `float32_head` computes the logits in float32, with the model's own weights of the head.
     """
 
-    tells_routes = True
+    returns_routes = True
     continues = True
 
     def __init__(
@@ -126,8 +125,8 @@ class TransformersSampler:
         if float32_head:
             check_float32_head(self._source, "rollout.float32_head")
             head = self._source.get_output_embeddings()
-            # Of trained weights, which are float32, this is the tensor itself; frozen ones never
-            # change.
+            # float() returns a float32 tensor itself, so trained weights stay current. Frozen
+            # weights of another format are copied and never change.
             self._head = (
                 head.weight.detach().float(),
                 None if head.bias is None else head.bias.detach().float(),
@@ -180,8 +179,8 @@ class TransformersSampler:
         input_BS, attention_BS = self._left_padded(prompts, device)
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
-        # The place of the next token in its response.
-        place_B = torch.tensor([len(request.given_ids) for request in requests], device=device)
+        # The offset of the next token in its response, which the random numbers depend on.
+        offset_B = torch.tensor([len(request.given_ids) for request in requests], device=device)
         rows = responses
         cache = None
         while True:
@@ -202,7 +201,7 @@ class TransformersSampler:
                 natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
             if natural_BSLK is not None:
                 _keep_routes(rows, natural_BSLK, attention_BS[:, -input_BS.shape[1] :].bool())
-            chosen_B, logp_B = draw(logits_BV, sampling, key_B, place_B)
+            chosen_B, logp_B = draw(logits_BV, sampling, key_B, offset_B)
             for response, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
                 if not response.over:
                     response.add(token, logp, stopping)
@@ -215,10 +214,10 @@ class TransformersSampler:
                 attention_BS = attention_BS[keep]
                 chosen_B = chosen_B[keep]
                 key_B = key_B[keep]
-                place_B = place_B[keep]
+                offset_B = offset_B[keep]
                 rows = [rows[place] for place in places]
             input_BS = chosen_B[:, None]
-            place_B = place_B + 1
+            offset_B = offset_B + 1
             attention_BS = torch.cat([attention_BS, attention_BS.new_ones(len(rows), 1)], dim=1)
             position_BS = attention_BS.sum(dim=1, keepdim=True) - 1
 
@@ -244,7 +243,7 @@ class TransformersSampler:
 
 
 class _Response:
-    """A response that is being drawn; `ids` begin with the given ones."""
+    """A response that is being drawn. It begins with the request's given tokens."""
 
     def __init__(self, request: Request, max_tokens: int) -> None:
         self._request = request
@@ -256,7 +255,7 @@ class _Response:
         self.over = False
 
     def add(self, token: int, logp: float, stopping: Stopping) -> None:
-        """Take one more token, which may be the last."""
+        """Append a token, and end the response if it is the last."""
         self._ids.append(token)
         self._logprobs.append(logp)
         self.over = stopping.has_ended(self._ids, len(self._request.given_ids))
@@ -265,7 +264,7 @@ class _Response:
             self._truncated = True
 
     def rollout(self, stopping: Stopping) -> Rollout:
-        """The response, now that it is over."""
+        """The finished response as a rollout."""
         given_tokens = len(self._request.given_ids)
         return Rollout(
             request=self._request,
@@ -278,7 +277,7 @@ class _Response:
 
 
 def _keep_routes(rows: list[_Response], routes_BSLK: Tensor, mask_BS: Tensor) -> None:
-    """Give the responses that go on the routes of their positions, where the mask is True."""
+    """Append to each unfinished response the routes of its positions in the mask."""
     passed = zip(rows, routes_BSLK.cpu().numpy(), mask_BS.cpu().numpy(), strict=True)
     for response, routes_SLK, mask_S in passed:
         if not response.over:
@@ -288,9 +287,10 @@ def _keep_routes(rows: list[_Response], routes_BSLK: Tensor, mask_BS: Tensor) ->
 def draw(
     logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the
-    distribution drawn from (greedy: that of temperature 1). Tokens are the argmax of p / Exp(1)
-    noise."""
+    """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B].
+
+    Log-probs are those of the distribution drawn from; greedy ones are of temperature 1. Tokens are
+    the argmax of p / Exp(1) noise."""
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
     columns = [torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)]
     drawn = [

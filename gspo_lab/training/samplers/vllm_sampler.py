@@ -72,7 +72,7 @@ class VllmSampler:
         self._sleeps = False
         self._stopping = Stopping.of(tokenizer, model)
         self._moe_layers = 0 if (routers := Routers.of(model)) is None else routers.layers
-        self.tells_routes = self._moe_layers > 0 and model.device.type == "cuda"
+        self.returns_routes = self._moe_layers > 0 and model.device.type == "cuda"
         self.check: weight_sync.WeightSyncCheck | None = None
         """The check of the last push."""
 
@@ -194,7 +194,7 @@ class VllmSampler:
             Exception
         ) as error:  # torchvision of another build raises RuntimeError, others OSError
             raise LabError(
-                f"vLLM cannot be imported ({weight_sync.first_line(error)}); see"
+                f"vLLM cannot be imported ({weight_sync.error_line(error)}); see"
                 " docs/reference/samplers.md"
             ) from error
         on_cpu = self._model.device.type == "cpu"
@@ -218,11 +218,11 @@ class VllmSampler:
                     enable_chunked_prefill=not on_cpu,
                     gpu_memory_utilization=GPU_SHARE,
                     enable_sleep_mode=self._sleeps,
-                    enable_return_routed_experts=self.tells_routes,
+                    enable_return_routed_experts=self.returns_routes,
                 )
             except Exception as error:  # pydantic, torch and vLLM each raise their own
                 raise LabError(
-                    f"vLLM cannot run the model ({weight_sync.first_line(error)}); try the"
+                    f"vLLM cannot run the model ({weight_sync.error_line(error)}); try the"
                     " 'transformers' sampler"
                 ) from error
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.training.models.check import first_line
 from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.lora import merged_state
 
@@ -110,7 +111,7 @@ def first_push(engine: Any, model: Any, dtype: str) -> tuple[str, WeightSyncChec
         except (
             Exception
         ) as error:  # this way does not fit the family: loaders and kernels raise any error
-            failed.append(f"{name}: {type(error).__name__}: {first_line(error)}")
+            failed.append(f"{name}: {type(error).__name__}: {error_line(error)}")
             continue
         if check.holds:
             return name, check
@@ -226,13 +227,11 @@ def token_logprobs(output: Any) -> list[float]:
     ]
 
 
-def first_line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """The message of a vLLM error, in one line."""
     if isinstance(error, ValidationError):  # its first line only counts the errors
         return str(error.errors()[0]["msg"])
-    return next(
-        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-    )
+    return first_line(error)
 
 
 def _forget_expert_kernels(worker: Any) -> None:

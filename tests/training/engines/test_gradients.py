@@ -10,8 +10,8 @@ from lottery import MakeRun, components, experience_of
 
 from gspo_lab.training.engines.native.build_run import (
     RunComponents,
+    disable_dropout,
     thread_count,
-    without_dropout,
 )
 from gspo_lab.training.engines.native.experience import Experience, microbatches
 from gspo_lab.training.engines.native.optimizer_update import MinibatchRows, update_record
@@ -233,7 +233,7 @@ def test_dropout_is_off_while_training() -> None:
     model = Qwen3ForCausalLM(config).train()
     ids = torch.arange(20)[None]
     assert not torch.equal(model(ids).logits, model(ids).logits)
-    without_dropout(model)
+    disable_dropout(model)
     assert model.training
     assert torch.equal(model(ids).logits, model(ids).logits)
 

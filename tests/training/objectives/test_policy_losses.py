@@ -386,9 +386,9 @@ class Mine(Common):
     power: float = Field(1.0, ge=0)
 
 
-def term(moved: LossInputs, settings: Mine):
+def term(inputs: LossInputs, settings: Mine):
     """sg(r^power) A log pi."""
-    return weighted(moved, moved.ratio_BT.detach() ** settings.power)
+    return weighted(inputs, inputs.ratio_BT.detach() ** settings.power)
 
 
 LOSS = Loss(name="mine", source="mine", formula="", term=term, settings=Mine, clips=None, reads_range=False)

@@ -15,7 +15,7 @@ from gspo_lab.training.objectives import PRESETS, Batch, Objective, prepared, su
 from gspo_lab.training.objectives.losses import LOSSES, Common
 from gspo_lab.training.objectives.losses.clipping import Bapo
 from gspo_lab.training.objectives.losses.covariances import ClipCov, KlCov, covariance
-from gspo_lab.training.objectives.objective import moved_by
+from gspo_lab.training.objectives.objective import loss_inputs
 
 BAPO = Bapo(policy_loss="bapo", clip_low=0.4, clip_high=0.2, aggregation="token-mean")
 
@@ -153,7 +153,7 @@ def mini_batch() -> Batch:
 
 
 def test_covariances_by_hand() -> None:
-    found_BT = covariance(moved_by(THREE_LOGP, mini_batch(), Objective()))
+    found_BT = covariance(loss_inputs(THREE_LOGP, mini_batch(), Objective()))
     assert found_BT[:2].flatten().tolist() == pytest.approx(
         [4 / 3, -4 / 3, 0.0, math.nan], nan_ok=True
     )
@@ -203,7 +203,7 @@ def test_chance_is_the_same_each_time_and_takes_as_many_as_it_should() -> None:
     mask_BT = torch.ones(20, 10, dtype=torch.bool)
     batch = Batch(mask_BT, torch.randn(20, 1).expand(20, 10), logp_BT, 20, 200)
     settings = ClipCov(policy_loss="clip-cov", clip_cov_share=0.1, clip_cov_low=0.5)
-    moved = moved_by(logp_BT, batch, settings)
+    moved = loss_inputs(logp_BT, batch, settings)
     start = LOSSES["clip-cov"].select(settings, moved)
     later = LOSSES["clip-cov"].select(settings, moved)
     assert torch.equal(start, later)

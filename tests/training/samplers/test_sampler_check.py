@@ -52,7 +52,7 @@ def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
         with lab_error(message):
             check_sampler("vllm", replay, on_gpu=False)
     sampler = VllmSampler(build("tiny-qwen3-moe", seed=1), byte_tokenizer())
-    assert (sampler.separate, sampler.tells_routes) == (True, False)
+    assert (sampler.separate, sampler.returns_routes) == (True, False)
     sampler.refresh()  # nothing runs that could be stale
     sampler.pause()
     with lab_error(message):

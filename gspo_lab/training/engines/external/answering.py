@@ -95,5 +95,5 @@ def _task(bench: str) -> Task:
 
 
 def sha256_of_values(values: Sequence[Any]) -> str:
-    """Of a response's ids, or of its log-probs."""
+    """The sha256 of a response's ids, or of its log-probs."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()

@@ -15,7 +15,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.journal import from_dict, to_dict
 from gspo_lab.recording.records import REDUCTIONS, AnswerRecord, Record, StepRecord, UpdateRecord
-from gspo_lab.recording.records.update import OF_OPTIMIZER
+from gspo_lab.recording.records.update import OPTIMIZER_COLUMNS
 from gspo_lab.study import Run
 from gspo_lab.training.engines.step_numbers import RunTotals, keeps, need_grades, step_numbers
 from gspo_lab.training.objectives import Batch, Recorder, surrogate
@@ -73,7 +73,7 @@ UNKNOWN = {
 MEASURED = dict.fromkeys(
     [
         *(name for name in REDUCTIONS if name not in UNKNOWN),
-        *OF_OPTIMIZER,
+        *OPTIMIZER_COLUMNS,
         "nonfinite",
         "response_detail",
         "seconds",
@@ -208,7 +208,7 @@ class StepLines:
 
 
 Row = tuple["Tensor", "Tensor", "Tensor"]
-"""Of one response l_t, the loss mask and the advantages [T]."""
+"""The l_t, the loss mask and the advantages of one response [T]."""
 
 
 def write_update(

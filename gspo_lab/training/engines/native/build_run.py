@@ -1,6 +1,4 @@
-"""Everything a run needs before its first step: models, sampler, tasks, optimizer, put together
-from its settings.
-"""
+"""Builds what a run needs before its first step: models, sampler, tasks and optimizer."""
 
 import copy
 import os
@@ -41,31 +39,27 @@ from gspo_lab.training.samplers import METHODS, SAMPLERS, Sampler, Sampling, no_
 
 @dataclass(slots=True)
 class RunComponents:
-    """What a loop works with."""
+    """The models, sampler, tasks and optimizer that a training loop works with."""
 
     policy: Policy
     updater: Updater
     trained: dict[str, TrainableModel]
-    """Every model that is trained, by its name; its checkpoints hold them all: the policy, and the
-    critic if any.
-    """
+    """Every trained model by name: "policy", and "critic" if there is one. Checkpoints hold all."""
     critic: Critic | None
     reference: Policy | None
     lag: StalePolicy
-    """What the sampler draws from."""
+    """The weights that the sampler draws from: the policy's, or those of some steps ago."""
     sampler: Sampler
     sampling: Sampling
     tokenizer: Any
     task: Task
     bench_tasks: dict[str, Task]
     task_keys: dict[str, str]
-    """As of `tasks_of`."""
+    """The keys of the tasks, as `tasks_of` returns them."""
     device: torch.device
     active_parameters: int
-    asks_old_policy: bool
-    """Whether the trainer evaluates the old policy: for its log-probs, or for the experts that are
-    replayed.
-    """
+    evaluates_old_policy: bool
+    """Whether the trainer runs the old policy: for its log-probs, or for the experts to replay."""
 
 
 def _check_eight_bit(device: torch.device) -> None:
@@ -77,7 +71,7 @@ def _check_eight_bit(device: torch.device) -> None:
 
 
 def _sampler(settings: Settings, base: Path, model: Any, tokenizer: Any) -> Sampler:
-    """The study's sampler, drawing from `model`. LabError where it tells no routes to replay."""
+    """The study's sampler, drawing from `model`. LabError if replay needs routes that it lacks."""
     rollout = settings.rollout
     options: dict[str, Any] = {}
     if rollout.batch_invariant and rollout.sampler == "vllm":
@@ -86,22 +80,22 @@ def _sampler(settings: Settings, base: Path, model: Any, tokenizer: Any) -> Samp
         options["float32_head"] = True
     make_sampler = look_up("sampler", rollout.sampler, SAMPLERS, base)
     sampler: Sampler = make_sampler(model, tokenizer, rollout.dtype, rollout.at_a_time, **options)
-    check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
-    if settings.routing_replay == "rollout" and not sampler.tells_routes:
+    check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "returns_routes"))
+    if settings.routing_replay == "rollout" and not sampler.returns_routes:
         raise LabError(no_routes(rollout.sampler))
     return sampler
 
 
 def thread_count() -> int:
-    """The first number of OMP_NUM_THREADS, which is the outermost level's; 1 where it has none."""
+    """The first number in OMP_NUM_THREADS, which is the outermost level's; 1 without a number."""
     outermost = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return max(1, int(outermost)) if outermost.isdecimal() else 1
 
 
 def set_up(run: Run, warm_start: Path | None) -> RunComponents:
-    """Load and build.
+    """Load the models of a run and build everything else from its settings.
 
-    `warm_start` is the folder of the embedded model's cached start, None for other models.
+    `warm_start` is the folder of a built-in model's cached warm start; None for other models.
     """
     settings = run.settings
     device = device_of(settings.device)
@@ -111,14 +105,14 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
         torch.set_num_threads(thread_count())
     torch.manual_seed(run.seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # It fills every new tensor first, a pass of its own, to find who reads what was never written.
+    # Deterministic mode would fill every new tensor, which costs a pass and serves debugging only.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     base = Path(run.base)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
     model, tokenizer = load_model(run.model, dtype=dtype, device=str(device), checkpoint=warm_start)
     set_thinking(tokenizer, settings.rollout.thinking)
-    # After the model: a Hub's is known to be a chat model once it is in the cache.
+    # After the model: only the cached files show whether a model of the Hub is a chat model.
     task, bench_tasks, task_keys = tasks_of(run)
     check_fit(task.problems("train"), tokenizer, context_of(model))
     if adapted:
@@ -126,7 +120,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     if settings.update.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
-    without_dropout(model)
+    disable_dropout(model)
     if is_large(model):
         trim_freed_memory()
 
@@ -153,7 +147,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
     sampler = _sampler(settings, base, lag.model, tokenizer)
     if update.optimizer == "adamw-8bit":
         _check_eight_bit(device)
-    # It copies the model before a large one's embedding is told where its gradient goes.
+    # The critic copies the model, so build it before TrainableModel changes a large embedding.
     critic = Critic(model, settings) if settings.objective.advantage == "gae" else None
     trained = {"policy": TrainableModel(model, update)}
     if critic is not None:
@@ -189,13 +183,15 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
         task_keys=task_keys,
         device=device,
         active_parameters=param_counts(model)[1],
-        asks_old_policy=update.old_logprobs == "trainer" or settings.routing_replay == "old-policy",
+        evaluates_old_policy=update.old_logprobs == "trainer"
+        or settings.routing_replay == "old-policy",
     )
 
 
-def without_dropout(model: Any) -> None:
-    """Turn off all dropout: two passes at the same weights must give the same log-probs, or every
-    ratio is noise.
+def disable_dropout(model: Any) -> None:
+    """Turn off all dropout.
+
+    Two passes at the same weights must give the same log-probs, or every ratio is noise.
     """
     for module in model.modules():
         for name, value in vars(module).items():

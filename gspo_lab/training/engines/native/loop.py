@@ -134,7 +134,7 @@ class TrainingRun:
         sampler = self.components.sampler
         self.folder.enter(Phase.SAMPLING)
         routes = self.settings.routing_replay == "rollout" or (
-            components.policy.routers is not None and sampler.separate and sampler.tells_routes
+            components.policy.routers is not None and sampler.separate and sampler.returns_routes
         )
         return sample_multi_turn(
             sampler,
@@ -461,7 +461,7 @@ class Loop(TrainingRun):
         updater = components.updater
         fresh_share = 1 / max(minibatches, 1)
         passes = 3.0 * epochs
-        if components.asks_old_policy:
+        if components.evaluates_old_policy:
             passes += 1 - fresh_share
         if updater.needs_whole_minibatch_pass(fresh=True):
             passes += fresh_share
@@ -494,7 +494,7 @@ class Loop(TrainingRun):
         replay took.
         """
         seconds = 0.0
-        if self.components.asks_old_policy:
+        if self.components.evaluates_old_policy:
             # Mini-batch by mini-batch, so that each pass has the very rows and padding that its
             # update will have: in bfloat16 another grouping alone moves log s by more than GSPO's
             # range is wide.

@@ -82,7 +82,7 @@ def can_share(model: Any) -> bool:
 
 
 def share_prompts(part: Microbatch) -> SharedPrompts | None:
-    """The same rows with every prompt once; None where that would save too little."""
+    """The rows of a micro-batch with every prompt once; None if that saves too little."""
     B, S = part.input_BS.shape
     P = S - part.length + 1
     fed_BR = part.attention_BS[:, P:]  # fed response tokens: all but the last
@@ -155,7 +155,7 @@ class Forward:
         return {} if gradient_BT is None else {"logit_gradient": gradient_BT}
 
     def without_graph(self) -> "Forward":
-        """The same without what the backward pass needs, to be kept."""
+        """This result without what the backward pass needs, to be kept."""
         entropy_BT = None if self.entropy_BT is None else self.entropy_BT.detach()
         return replace(self, logp_BT=self.logp_BT.detach(), entropy_BT=entropy_BT)
 

@@ -201,8 +201,10 @@ def _gather_rows(accelerator: Any, x_n: Tensor) -> Tensor:
 
 
 def _gathered_positions(accelerator: Any, x_nS: Tensor, length: int) -> Tensor:
-    """The same of what is known of positions, the last `length` of them a response's: prompts
-    padded on the left, and without the last position, which the lab does not feed."""
+    """What is known of positions, from all processes; the last `length` are a response's.
+
+    Prompts are padded on the left. The last position is left out: the lab does not feed it.
+    """
     kind = x_nS.dtype
     x_nS = (
         x_nS.int() if x_nS.dtype == torch.int16 else x_nS

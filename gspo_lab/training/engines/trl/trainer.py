@@ -34,7 +34,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.records.update import OF_OPTIMIZER
+from gspo_lab.recording.records.update import OPTIMIZER_COLUMNS
 from gspo_lab.study import Run
 from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.native.build_run import set_up
@@ -108,7 +108,10 @@ class _Drawing:
             self._columns.append(self._logp_nV.gather(1, token_n[:, None])[:, 0])
 
     def logprobs(self, drawn: Sequence[Sequence[int]]) -> list[list[float]]:
-        """By response those of its tokens. The last ones drawn were given to no pass."""
+        """The log-probs of each response's tokens.
+
+        The last ones drawn were given to no pass.
+        """
         last = len(self._columns)
         assert self._logp_nV is not None
         self._tell(
@@ -389,7 +392,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             if name not in NOT_KEPT and value is not None and math.isfinite(value)
         }
         update.columns |= {
-            **{name: logs[name] for name in OF_OPTIMIZER},
+            **{name: logs[name] for name in OPTIMIZER_COLUMNS},
             "router_grad_norm": self.router_grad_norm,
             "weight_norm": self.moment.weight_norm,
             "seconds": self.moment.seconds,

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def term(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
+def term(inputs: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi: CISPO, 2506.13585 eq. 4-5."""
     return weighted(
-        moved, moved.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high)
+        inputs, inputs.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high)
     )
 
 

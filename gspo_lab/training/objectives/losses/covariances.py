@@ -40,36 +40,36 @@ class ClipCov(Common):
     )
 
 
-def covariance(moved: LossInputs) -> "Tensor":
+def covariance(inputs: LossInputs) -> "Tensor":
     """[B, T], (A - mean A) (log pi - mean log pi) over the mini-batch's tokens with A != 0, NaN
     elsewhere: 2505.22617 eq. 10."""
-    adv_BT = moved.batch.adv_BT
-    logp_BT = moved.logp_BT.detach()
-    active_BT = moved.active_BT
+    adv_BT = inputs.batch.adv_BT
+    logp_BT = inputs.logp_BT.detach()
+    active_BT = inputs.active_BT
     product_BT: Tensor = (adv_BT - adv_BT[active_BT].mean()) * (logp_BT - logp_BT[active_BT].mean())
     return product_BT.masked_fill(~active_BT, math.nan)
 
 
-def _largest(score_BT: "Tensor", moved: LossInputs, share: float) -> "Tensor":
+def _largest(score_BT: "Tensor", inputs: LossInputs, share: float) -> "Tensor":
     """[B, T], True at the tokens with the largest scores.
 
     `share` of the mini-batch's tokens are marked, at least one, and none whose score is NaN."""
-    number = max(int(share * int(moved.batch.mask_BT.sum())), 1)
+    number = max(int(share * int(inputs.batch.mask_BT.sum())), 1)
     known_N = score_BT.nan_to_num(nan=-math.inf).flatten()
     best_n = known_N.topk(min(number, len(known_N))).indices
     return (
-        moved.active_BT.new_zeros(len(known_N)).index_fill(0, best_n, True).view_as(score_BT)
+        inputs.active_BT.new_zeros(len(known_N)).index_fill(0, best_n, True).view_as(score_BT)
         & ~score_BT.isnan()
     )
 
 
-def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
+def _clip_candidates(settings: ClipCov, inputs: LossInputs) -> "Tensor":
     """[B, T], True at the tokens that lose their gradient. Which of the candidates they are follows
     from how many there are, so that a run can be repeated: 2505.22617 eq. 11."""
     import torch
 
-    covariance_BT = covariance(moved)
-    _, metrics = clipped(moved, settings)
+    covariance_BT = covariance(inputs)
+    _, metrics = clipped(inputs, settings)
     candidate_BT = (
         (covariance_BT > settings.clip_cov_low)
         & (covariance_BT < settings.clip_cov_high)
@@ -80,14 +80,14 @@ def _clip_candidates(settings: ClipCov, moved: LossInputs) -> "Tensor":
     drawn_BT = covariance_BT.new_full(candidate_BT.shape, math.nan).masked_scatter(
         candidate_BT, -place_N.to(covariance_BT)
     )
-    return _largest(drawn_BT, moved, settings.clip_cov_share)
+    return _largest(drawn_BT, inputs, settings.clip_cov_share)
 
 
-def clip_cov(moved: LossInputs, settings: ClipCov) -> "tuple[Tensor, Metrics]":
+def clip_cov(inputs: LossInputs, settings: ClipCov) -> "tuple[Tensor, Metrics]":
     """min(r A, clip(r) A), 0 at the selected tokens: Clip-Cov, 2505.22617 eq. 12."""
-    selected_BT = moved.batch.selected_BT
+    selected_BT = inputs.batch.selected_BT
     assert selected_BT is not None
-    value_BT, metrics = clipped(moved, settings)
+    value_BT, metrics = clipped(inputs, settings)
     metrics[CLIP_FRACTION] = metrics[CLIP_FRACTION] | selected_BT
     return value_BT.masked_fill(selected_BT, 0.0), metrics
 
@@ -125,16 +125,16 @@ class KlCov(Common):
     )
 
 
-def kl_cov(moved: LossInputs, settings: KlCov) -> "tuple[Tensor, Metrics]":
+def kl_cov(inputs: LossInputs, settings: KlCov) -> "tuple[Tensor, Metrics]":
     """r A, less kl_cov_coef |l| at the selected tokens: KL-Cov, 2505.22617 eq. 13-14.
 
     |l| is the estimate of KL in the paper's code."""
-    assert moved.batch.selected_BT is not None
-    penalty_BT = settings.kl_cov_coef * moved.log_ratio_BT.abs().masked_fill(
-        ~moved.batch.selected_BT, 0.0
+    assert inputs.batch.selected_BT is not None
+    penalty_BT = settings.kl_cov_coef * inputs.log_ratio_BT.abs().masked_fill(
+        ~inputs.batch.selected_BT, 0.0
     )
-    value_BT = moved.ratio_BT * moved.batch.adv_BT - penalty_BT
-    return value_BT, {"gate_mean": everywhere(moved, 1.0)}
+    value_BT = inputs.ratio_BT * inputs.batch.adv_BT - penalty_BT
+    return value_BT, {"gate_mean": everywhere(inputs, 1.0)}
 
 
 KL_COV = Loss(
@@ -146,7 +146,7 @@ KL_COV = Loss(
     ),
     term=kl_cov,
     settings=KlCov,
-    select=lambda settings, moved: _largest(covariance(moved), moved, settings.kl_cov_share),
+    select=lambda settings, inputs: _largest(covariance(inputs), inputs, settings.kl_cov_share),
     clips=None,
     reads_range=False,
     differs=DIFFERS,

@@ -103,9 +103,9 @@ def own_key(loss: str, affects: Affects = "ratio") -> Key:
     return Key(read=read, affects=affects)
 
 
-def everywhere(moved: LossInputs, value: float) -> "Tensor":
-    """The same number at every token."""
-    return moved.ratio_BT.new_full(moved.ratio_BT.shape, value)
+def everywhere(inputs: LossInputs, value: float) -> "Tensor":
+    """One number at every token."""
+    return inputs.ratio_BT.new_full(inputs.ratio_BT.shape, value)
 
 
 def spread_sum(x_BT: "Tensor") -> "Tensor":
@@ -113,8 +113,8 @@ def spread_sum(x_BT: "Tensor") -> "Tensor":
     return x_BT.sum(dim=1, keepdim=True).expand_as(x_BT)
 
 
-def weighted(moved: LossInputs, weight_BT: "Tensor") -> "tuple[Tensor, Metrics]":
+def weighted(inputs: LossInputs, weight_BT: "Tensor") -> "tuple[Tensor, Metrics]":
     """weight A log pi, the weight without gradient."""
-    logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
-    gate_BT = weight_BT / moved.ratio_BT.detach().clamp(min=math.exp(SMALLEST_LOG_RATIO))
-    return weight_BT * moved.batch.adv_BT * logp_BT, {"gate_mean": gate_BT}
+    logp_BT = inputs.logp_BT.masked_fill(~inputs.active_BT, 0.0)
+    gate_BT = weight_BT / inputs.ratio_BT.detach().clamp(min=math.exp(SMALLEST_LOG_RATIO))
+    return weight_BT * inputs.batch.adv_BT * logp_BT, {"gate_mean": gate_BT}

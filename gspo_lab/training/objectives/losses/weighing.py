@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def reinforce(moved: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
+def reinforce(inputs: LossInputs, settings: Common) -> "tuple[Tensor, Metrics]":
     """A log pi: no ratio, and so no correction for a policy that has moved since it sampled.
     REINFORCE, 2402.14740 section 2.3, the term of its leave-one-out estimator."""
-    return weighted(moved, everywhere(moved, 1.0))
+    return weighted(inputs, everywhere(inputs, 1.0))
 
 
 REINFORCE = Loss(
@@ -55,14 +55,14 @@ class Sapo(Common):
     )
 
 
-def sapo(moved: LossInputs, settings: Sapo) -> "tuple[Tensor, Metrics]":
+def sapo(inputs: LossInputs, settings: Sapo) -> "tuple[Tensor, Metrics]":
     """(4 / tau) sigmoid(tau (r - 1)) A, which is SAPO's: 2511.20347 eq. 5-6.
 
     It leaves sech^2(tau (r - 1) / 2) of the gradient."""
-    adv_BT = moved.batch.adv_BT
-    ratio_BT = moved.ratio_BT
-    tau_BT = everywhere(moved, settings.sapo_tau_positive).where(
-        adv_BT > 0, everywhere(moved, settings.sapo_tau_negative)
+    adv_BT = inputs.batch.adv_BT
+    ratio_BT = inputs.ratio_BT
+    tau_BT = everywhere(inputs, settings.sapo_tau_positive).where(
+        adv_BT > 0, everywhere(inputs, settings.sapo_tau_negative)
     )
     risen_BT = (tau_BT * (ratio_BT - 1)).sigmoid()
     gate_BT = (4 * risen_BT * (1 - risen_BT)).detach()
@@ -88,11 +88,11 @@ class Pspo(Common):
     )
 
 
-def pspo(moved: LossInputs, settings: Pspo) -> "tuple[Tensor, Metrics]":
+def pspo(inputs: LossInputs, settings: Pspo) -> "tuple[Tensor, Metrics]":
     """((1 - a) r + a) A, a = pspo_smoothing: PSPO, 2509.21282, its smoothed ratio."""
     share = 1 - settings.pspo_smoothing
-    value_BT = (share * moved.ratio_BT + settings.pspo_smoothing) * moved.batch.adv_BT
-    return value_BT, {"gate_mean": everywhere(moved, share)}
+    value_BT = (share * inputs.ratio_BT + settings.pspo_smoothing) * inputs.batch.adv_BT
+    return value_BT, {"gate_mean": everywhere(inputs, share)}
 
 
 PSPO = Loss(
@@ -130,10 +130,10 @@ class Vespo(Common):
     )
 
 
-def vespo(moved: LossInputs, settings: Vespo) -> "tuple[Tensor, Metrics]":
+def vespo(inputs: LossInputs, settings: Vespo) -> "tuple[Tensor, Metrics]":
     """sg(W^k exp(lambda (1 - W))) A log pi: VESPO, 2602.10693 eq. 20."""
-    up_BT = moved.batch.adv_BT >= 0
-    l_BT = moved.log_ratio_BT.detach().clamp(-VESPO_LARGEST, VESPO_LARGEST)
+    up_BT = inputs.batch.adv_BT >= 0
+    l_BT = inputs.log_ratio_BT.detach().clamp(-VESPO_LARGEST, VESPO_LARGEST)
     log_whole_BT = spread_sum(l_BT).clamp(VESPO_SMALLEST, VESPO_LARGEST)
     gain_BT = (
         settings.vespo_lambda_positive * (1 - log_whole_BT.exp())
@@ -143,7 +143,7 @@ def vespo(moved: LossInputs, settings: Vespo) -> "tuple[Tensor, Metrics]":
         settings.vespo_lambda_negative * (1 - log_whole_BT.exp())
         + settings.vespo_k_negative * log_whole_BT
     )
-    return weighted(moved, gain_BT.where(up_BT, loss_BT).clamp(max=LARGEST_LOG_RATIO).exp())
+    return weighted(inputs, gain_BT.where(up_BT, loss_BT).clamp(max=LARGEST_LOG_RATIO).exp())
 
 
 def _refused(settings: Vespo) -> Iterator[str]:

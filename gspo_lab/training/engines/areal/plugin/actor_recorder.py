@@ -19,7 +19,10 @@ from gspo_lab.study import Run
 from gspo_lab.training.engines.external.records import Row, write_update
 
 _rows: list[Row] = []
-"""Those of the update under way in this process, with the prompt's positions off the mask."""
+"""The rows of the update under way in this process.
+
+The prompt's positions are off the mask.
+"""
 
 
 def _recording_loss(loss_of: Callable[..., Any]) -> Callable[..., Any]:

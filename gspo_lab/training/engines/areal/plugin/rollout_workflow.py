@@ -16,7 +16,7 @@ from gspo_lab.training.engines.external.attempt import Prompt, current
 from gspo_lab.training.models.load import encode_prompt
 
 _asked: Counter[tuple[int, int]] = Counter()
-"""By step and place, how many responses this process has asked for."""
+"""How many responses this process has requested, by step and place."""
 
 
 class LabWorkflow(RolloutWorkflow):  # type: ignore[misc]

@@ -90,7 +90,7 @@ class _Cpu(PlatformBase):  # type: ignore[misc]
         yield
 
     def ray_resource_name(self) -> str:
-        """By what Ray counts training processes."""
+        """The resource by which Ray counts training processes."""
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:

@@ -22,12 +22,13 @@ from gspo_lab.training.engines.external.records import Row, write_update
 from gspo_lab.training.engines.verl import DEVICE, PREFIX
 
 Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]
-"""Of a forward pass l_t, the mask and the advantages [B, T], and verl's loss, of the whole
-mini-batch's size.
+"""The l_t, the mask and the advantages of a forward pass [B, T], and verl's loss.
+
+The loss is of the whole mini-batch's size.
 """
 
 _parts: list[Part] = []
-"""Those of the update under way in this process."""
+"""The parts of the update under way in this process."""
 
 
 def _register_recording(name: str) -> None:
