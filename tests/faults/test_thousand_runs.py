@@ -57,7 +57,7 @@ def test_what_reads_a_thousand_runs_takes_seconds(
     assert output.code == code, output
     assert seconds < most
     if command[0] == "certify":
-        assert f"grpo/s5, and {2 * SEEDS - 6} more" in " ".join(output.out.split()), (
+        assert f"grpo/s5 and {2 * SEEDS - 6} more" in " ".join(output.out.split()), (
             "a thousand names are no answer"
         )
 

@@ -102,7 +102,7 @@ def other_torch(run: Run, record: Record) -> Record:
 
 
 BETTER = "gspo is better than grpo by more than the margin on this one starting model."
-OTHER_TORCH = "undeclared difference in packages: torch (seeds 0, 1, 2, 3, 4)"
+OTHER_TORCH = "undeclared difference in packages: torch (seeds 0 to 4)"
 CASES = {
     "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green", BETTER),
     "equivalent": Case(

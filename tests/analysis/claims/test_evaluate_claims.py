@@ -257,7 +257,7 @@ def test_arms_that_are_no_pairs_are_compared_by_no_claim(tmp_path: Path) -> None
     found = result(tmp_path, numbers, "C04-clip-gap", accept=False)
     assert found.word == "not testable here"
     assert why(found).startswith(
-        "grpo and gspo are not matched: undeclared difference in weights: weights (seeds 0, 1, 2)"
+        "grpo and gspo are not matched: undeclared difference in weights: weights (seeds 0 to 2)"
     )
 
 

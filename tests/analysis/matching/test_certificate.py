@@ -837,7 +837,7 @@ def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
     assert found.lock.detail.startswith("study.json was edited after it was locked")
     assert found.reasons["gspo"] == (
         "undeclared difference in lock: study.json",
-        "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0, 1, 2)",
+        "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0 to 2)",
     )
     assert lab.verdict()["word"] == "no verdict"
 
