@@ -34,7 +34,7 @@ def upcycle(
     """Make a mixture of experts of a dense model, checked against it before noise."""
     from gspo_lab.common.errors import LabError
     from gspo_lab.study.load import validated
-    from gspo_lab.study.schema import UpcycleTable
+    from gspo_lab.study.start_tables import UpcycleTable
     from gspo_lab.training.models.upcycle import MEANING, upcycle
 
     values = {

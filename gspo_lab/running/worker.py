@@ -263,7 +263,7 @@ class Stopped(Exception):
 def make_start(folder: StartFolder, stop: StopSignal) -> int:
     """Make the warm start that `folder` asks for; its progress and its result are
     written there."""
-    from gspo_lab.study.schema import WarmStart
+    from gspo_lab.study.start_tables import WarmStart
     from gspo_lab.tasks import build_task
     from gspo_lab.training.models.warm_start import warm_start
 

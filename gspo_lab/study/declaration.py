@@ -16,6 +16,7 @@ from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.registry import one_line_error
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import known_part, with_placeholders
 from gspo_lab.study.parent import Kind, Parent
@@ -354,7 +355,8 @@ class Declaration:
             RecursionError,
         ) as error:
             raise LabError(
-                f"{where} is no study of this lab: restore it from a copy, or move its folder away"
+                f"{where} is no study of this lab ({one_line_error(error):.200}): restore it from"
+                " a copy, or move its folder away"
             ) from error
 
 

@@ -1,7 +1,8 @@
 """The TOML of a study: every key of a run with its default, its meaning and its properties
 (`keys.Key`).
 
-docs/reference/study-keys.md is made from it. What judges a study is in verdict_tables.py.
+docs/reference/study-keys.md is made from it. What judges a study is in verdict_tables.py, and
+what its models start from in start_tables.py.
 """
 
 import math
@@ -25,7 +26,6 @@ from gspo_lab.common.keys import (
     Name,
     Read,
     Replay,
-    Seed,
     Share,
     Table,
     Text,
@@ -34,6 +34,7 @@ from gspo_lab.common.keys import (
 )
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study.dotted_keys import flat
+from gspo_lab.study.start_tables import UpcycleTable, WarmStart
 from gspo_lab.study.verdict_tables import in_last_fifth
 from gspo_lab.training.objectives.losses import traits
 from gspo_lab.training.objectives.presets import Objective
@@ -83,59 +84,6 @@ class EngineTable(Table):
 
 RATE = "update.learning_rate"
 """The setting of examples, and the one that most directly makes runs stable or unstable."""
-
-
-class WarmStart(Table):
-    """Supervised training of a built-in model on the task's demonstrations before the study, made
-    once and cached.
-    """
-
-    steps: Whole = Field(0, description="supervised steps; 0: the model as it is")
-    batch_size: Count = Field(64, description="demonstrations per step")
-    learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate")
-    warmup_steps: Whole = Field(20, description="steps over which the learning rate rises")
-    per_seed: bool = Field(False, description="one warm start per seed instead of one per study")
-    seed: Annotated[int, Key(anywhere=True)] = Field(
-        0,
-        ge=0,
-        lt=2**63,
-        description="seed of the shared warm start; a replication has its own",
-    )
-
-    def rate(self, step: int) -> float:
-        """The learning rate of step 0, 1, ...: rises linearly, then falls linearly towards 0."""
-        rising = (step + 1) / (self.warmup_steps + 1)
-        falling = (self.steps - step) / max(self.steps - self.warmup_steps, 1)
-        return self.learning_rate * min(1.0, rising, falling)
-
-
-class UpcycleTable(Table):
-    """How `model = "upcycled:MODEL"` makes a mixture of experts of a dense model (sparse
-    upcycling, arXiv 2212.05055). It is made once and cached.
-    """
-
-    experts: int = Field(4, ge=2, le=1024, description="experts of each mixture layer")
-    top_k: Count = Field(2, description="experts per token")
-    layers: str = Field(
-        "",
-        pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?)?$",
-        description="the layers that become mixtures, like `24-29`; unset: all",
-    )
-    noise: float = Field(
-        0.2,
-        ge=0,
-        le=100,
-        description="noise of each expert's matrix, as a share of that matrix's deviation",
-    )
-    family: Literal["", "qwen2_moe", "qwen3_moe", "mixtral"] = Field(
-        "", description="the mixture's family; unset: by the dense model"
-    )
-    seed: Seed = Field(0, description="seed of the routers and of the noise")
-
-    def layer_numbers(self, count: int) -> list[int]:
-        """The numbers of the mixture layers of a model with `count` layers, from 0."""
-        low, _, high = self.layers.partition("-")
-        return list(range(int(low), int(high or low) + 1)) if low else list(range(count))
 
 
 class RolloutTable(Table):

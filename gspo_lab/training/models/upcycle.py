@@ -16,7 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock
 from gspo_lab.common.errors import LabError
-from gspo_lab.study.schema import Settings, UpcycleTable
+from gspo_lab.study.schema import Settings
+from gspo_lab.study.start_tables import UpcycleTable
 from gspo_lab.study.study import MANIFEST, missing_mixture
 from gspo_lab.training.models.load import (
     explain_write_error,

@@ -24,7 +24,7 @@ from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock, write_sum
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
-from gspo_lab.study.schema import WarmStart
+from gspo_lab.study.start_tables import WarmStart
 from gspo_lab.tasks.base import Problem, Task
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer, config
 from gspo_lab.training.models.check import EMBEDDED

@@ -13,7 +13,7 @@ from calling import gspo_lab, lab_error
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import load_study
-from gspo_lab.study.schema import UpcycleTable
+from gspo_lab.study.start_tables import UpcycleTable
 from gspo_lab.training.models import upcycle as upcycling
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.training.models.load import load_model

@@ -10,7 +10,7 @@ from calling import lab_error
 from laboratory import json_of
 
 from gspo_lab.common.paths import cache_folder
-from gspo_lab.study.schema import WarmStart
+from gspo_lab.study.start_tables import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.training.models import warm_start as warmstart
 from gspo_lab.training.models.builtin_models import EOS_ID, PAD_ID, build, byte_tokenizer
