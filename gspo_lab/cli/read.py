@@ -287,14 +287,11 @@ def _runs(evidence: Any, study: str, runs: Path, *, with_clipped: bool = True) -
         readings |= {"clipped": CLIP, "clipped_gradient": CLIP_GRADIENT}
     values = {name: read(source, reading) for name, reading in readings.items()}
     scores = {bench: evaluations(source, bench) for bench in benches(source)}
-    frame = evidence.runs(study).astype(object)
-    frame = frame.where(frame.notna(), None)
+    names = ("run_id", "state", "message", "steps_done", "steps_planned")
     rows = []
-    for recorded in frame.to_dict("records"):
+    for recorded in evidence.run_rows(study):
         run = recorded["run_id"]
-        row = {name: recorded[name] for name in ("run_id", "state", "message")}
-        for name in ("steps_done", "steps_planned"):
-            row[name] = None if recorded[name] is None else int(recorded[name])
+        row = {name: recorded[name] for name in names}
         for name, of_runs in values.items():
             row[name] = of_runs[run].value if run in of_runs else None
         row["readings"] = {name: reading.key for name, reading in readings.items()}

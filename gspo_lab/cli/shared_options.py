@@ -1,5 +1,6 @@
 """Options that several commands share, so that they look and work alike everywhere."""
 
+import gc
 import inspect
 from collections.abc import Callable
 from functools import partial
@@ -194,6 +195,7 @@ def evidence_of(runs: Path) -> "Evidence":
     """The evidence under `runs`; LabError where no study was run."""
     from gspo_lab.recording.store import Evidence
 
+    gc.set_threshold(10**5)  # rows make no cycles: a fifth of a large report went to looking
     database = update_lab(runs)
     if database is None:
         raise LabError(f"{runs} {NO_STUDY}")

@@ -23,12 +23,12 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.findings.stability import verdicts
-from gspo_lab.analysis.readings.answers import scores
 from gspo_lab.analysis.stats.stability import comparison
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import database_of
 from gspo_lab.common.registry import nearest
 from gspo_lab.recording.store import Evidence
+from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.records import read_steps, read_updates
 from gspo_lab.recording.store.schema import RECORD_TABLES
 from gspo_lab.report.templating import statement
@@ -127,7 +127,7 @@ class Study:
         (mean over problems of the share of right answers, 0 to 1); errors (answers not graded, left
         out of the score); truncated (answers cut at the limit).
         """
-        return scores(self.source).drop(columns="evaluation")
+        return read_scores(self.source.evidence, self.source.study).drop(columns="evaluation")
 
     def records(self, metric: str, *further_metrics: str) -> DataFrame:
         """A row per rollout batch or per update, whichever the metrics are recorded of, and a

@@ -25,6 +25,7 @@ from markupsafe import Markup
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.paths import cache_folder
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report.chart import Chart, format_position, numbers, sentence
@@ -39,7 +40,7 @@ from gspo_lab.report.plotly_json import (
     template,
     variables,
 )
-from gspo_lab.report.templating import environment, slug, template_of
+from gspo_lab.report.templating import environment, kept_file, slug, template_of
 from gspo_lab.report.views.answer import AnswerView, answer_view
 from gspo_lab.report.views.calibration import calibration_view
 from gspo_lab.report.views.claims import claims_view
@@ -218,8 +219,9 @@ def article_of(study: Source) -> Article:
     for group, writers in SECTIONS.items():
         views = [write_view(study) for write_view in writers]
         sections[group] = tuple(view for view in views if view is not None)
-    times = study.evidence.runs(study.study)[["started_at", "finished_at"]].stack().dropna()
-    date = datetime.fromtimestamp(max(times), UTC).date().isoformat() if len(times) else ""
+    runs = study.evidence.run_rows(study.study)
+    last = max((run["finished_at"] or run["started_at"] or 0 for run in runs), default=0)
+    date = datetime.fromtimestamp(last, UTC).date().isoformat() if last else ""
     return Article(study.label, study.declaration.question, sections, date)
 
 
@@ -467,8 +469,10 @@ def plotly() -> tuple[str, str, str]:
         raise LabError("the report needs the package plotly: pip install 'plotly>=7.1'")
     library = Path(spec.origin).with_name("package_data").joinpath("plotly.min.js").read_bytes()
     styles = re.search(rb'getElementById\("([0-9a-f]{64})"\)', library)
-    packed = base64.b64encode(gzip.compress(library, 6, mtime=0)).decode()
-    return packed, _hash(library), styles[1].decode() if styles else ""
+    digest = _hash(library)
+    cached = cache_folder() / "plotly" / f"{slug(digest)}.gz"
+    packed = kept_file(cached, lambda: gzip.compress(library, 6, mtime=0))
+    return base64.b64encode(packed).decode(), digest, styles[1].decode() if styles else ""
 
 
 def _asset(name: str) -> str:

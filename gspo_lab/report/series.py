@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from gspo_lab.analysis.findings.training_curves import AXES, course
 from gspo_lab.analysis.readings import (
@@ -26,7 +25,7 @@ from gspo_lab.analysis.readings import (
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.curve_summaries import mean_of_runs
 from gspo_lab.analysis.stats.paired import pointwise_t
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.study.contrast import side_names, sides
 
@@ -49,7 +48,7 @@ another, seconds depend on what else the machine did, and are not offered as an 
 
 def value(number: Any) -> OptionalFloat:
     """A float, or None for what was not measured or is not finite."""
-    return None if number is None or number is pd.NA or not math.isfinite(number) else float(number)
+    return None if number is None or not math.isfinite(number) else float(number)
 
 
 @dataclass(frozen=True)
@@ -203,18 +202,14 @@ def pair_lines(
     return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
 
 
-def by_run(study: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:
-    """Arm by arm the lines of a frame with one row per arm, seed and x; axes of `AXES` may be
-    columns too.
-    """
-    names = [name for name in (x, y, *AXES) if name in frame.columns]
-    rows: dict[tuple[str, int], list[list[float]]] = {}
-    for arm, seed, *numbers in zip(
-        *(frame[name].tolist() for name in ("arm", "seed", *names)), strict=True
-    ):
-        rows.setdefault((arm, int(seed)), []).append(numbers)
+def by_run(study: Source, rows: Sequence[JsonMapping], x: str, y: str) -> ByRun:
+    """Arm by arm the lines of rows, one per arm, seed and x; axes of `AXES` may be columns too."""
+    names = [name for name in (x, y, *AXES) if rows and name in rows[0]]
+    numbers: dict[tuple[str, int], list[list[OptionalFloat]]] = {}
+    for row in rows:
+        numbers.setdefault((row["arm"], row["seed"]), []).append([row[name] for name in names])
     out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
-    for (arm, seed), listed in rows.items():
+    for (arm, seed), listed in numbers.items():
         values = dict(zip(names, np.asarray(listed, dtype=np.float64).T, strict=True))
         positions = {axis: values[axis] for axis in AXES if axis in values}
         out.setdefault(arm, {})[seed] = Points(values[x], values[y], positions=positions)

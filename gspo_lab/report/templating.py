@@ -374,11 +374,24 @@ class CompiledTemplates(BytecodeCache):
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         """Keep what was compiled."""
-        path = self._path(bucket)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path, shared=True, lasting=False) as draft:
-                draft.write_bytes(bucket.bytecode_to_string())
+        keep_file(self._path(bucket), bucket.bytecode_to_string())
+
+
+def keep_file(path: Path, content: bytes) -> None:
+    """Write a file of the cache folder, where that can be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path, shared=True, lasting=False) as draft:
+            draft.write_bytes(content)
+
+
+def kept_file(path: Path, make: Callable[[], bytes]) -> bytes:
+    """The content of a file of the cache folder, made where it is missing."""
+    with suppress(OSError):
+        return path.read_bytes()
+    content = make()
+    keep_file(path, content)
+    return content
 
 
 @functools.cache

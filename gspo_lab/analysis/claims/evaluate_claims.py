@@ -147,7 +147,7 @@ def _read_twice(claim: Claim, data: ClaimData) -> Estimates:
     as wrong.
     """
     reading = claim.read(data)
-    if not scores(data.source)["errors"].any():
+    if not any(row["errors"] for row in scores(data.source)):
         return reading
     left_out = _side_before_holm(reading)
     counted_wrong = _side_before_holm(claim.read(replace(data, ungraded_wrong=True)))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
+from operator import itemgetter
 
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.readings import runs as runs_of
@@ -89,10 +90,10 @@ class ImportedMetrics:
 def imported_metrics(source: Source) -> ImportedMetrics | None:
     """What is known of the logs; None where gspo-lab recorded every run itself."""
     origins = {}
-    for row in source.evidence.runs(source.study).to_dict("records"):
-        facts = json.loads(row["facts"]) if isinstance(row["facts"], str) else {}
+    for row in source.evidence.run_rows(source.study):
+        facts = json.loads(row["facts"] or "{}")
         if ORIGIN in facts:
-            origins[str(row["run_id"])] = Origin.from_fact(facts[ORIGIN], str(row["run_id"]))
+            origins[row["run_id"]] = Origin.from_fact(facts[ORIGIN], row["run_id"])
     if not origins:
         return None
     names = {arm: tuple(_names(source, arm, origins)) for arm in source.declaration.arms}
@@ -202,10 +203,10 @@ def _length_notes(source: Source) -> Iterator[str]:
 
 def _benchmark_notes(source: Source) -> Iterator[str]:
     """What is said where runs were asked different numbers of a benchmark's problems."""
-    benchmarks = scores(source).dropna(subset=["problems"])
     sizes: dict[str, set[int]] = {}
-    for bench, count in sorted(zip(benchmarks["bench"], benchmarks["problems"], strict=True)):
-        sizes.setdefault(bench, set()).add(int(count))
+    for row in sorted(scores(source), key=itemgetter("bench")):
+        if row["problems"] is not None:
+            sizes.setdefault(row["bench"], set()).add(row["problems"])
     for bench, counts in sizes.items():
         if len(counts) > 1:
             text = ", ".join(map(str, sorted(counts)))

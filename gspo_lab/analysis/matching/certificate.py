@@ -494,11 +494,7 @@ def check_journals(evidence: Evidence, study: str) -> Check:
         if complete is None:
             unsealed.append(_short(run))
         faults += [(_short(run), f"{run}: {fault}") for fault in odd]
-    starts = {
-        row["run_id"]: row["facts"]
-        for row in read_starts(evidence, study).to_dict("records")
-        if row["facts"]
-    }
+    starts = {row["run_id"]: row["facts"] for row in read_starts(evidence, study) if row["facts"]}
     for run in runs:
         start = json.loads(starts.get(run, "{}")).get("start")
         faults += [

@@ -117,7 +117,7 @@ def first_difference(evidence: Evidence, run_a: str, run_b: str) -> Difference |
 
 def _trace(evidence: Evidence, run: str, traces: Mapping[str, Trace]) -> Trace:
     study = run.partition("/")[0]
-    ids = [str(name) for name in evidence.runs(study)["run_id"]]
+    ids = [recorded.id for recorded in evidence.chosen(study)]
     if run not in ids:
         raise LabError(f"no run '{run}'{nearest(run, ids)}; {study} has {', '.join(ids)}")
     if run not in traces:

@@ -4,10 +4,10 @@ answers.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,8 +16,8 @@ from gspo_lab.common.states import State
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store import Evidence
-from gspo_lab.recording.store.answers import read_scores
-from gspo_lab.recording.store.records import read_steps
+from gspo_lab.recording.store.answers import score_rows
+from gspo_lab.recording.store.records import step_rows
 from gspo_lab.recording.store.traces import (
     read_first_minibatches,
     read_prompt_digests,
@@ -30,10 +30,6 @@ from gspo_lab.study import Origin, Settings, flat
 from gspo_lab.study.dotted_keys import under
 from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import clips_at_1
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 
 REWARDS = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
 COUNTS = ("response_tokens_mean", "tokens_sampled_total", "flops_total")
@@ -182,29 +178,26 @@ class Trace:
 
 def traces(evidence: Evidence, study: str) -> list[Trace]:
     """The begun runs of a study, in the order of its arms, then seeds."""
-    runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
+    runs = [row for row in evidence.run_rows(study) if row["state"] != State.PLANNED]
     starts = _by_run(read_starts(evidence, study))
     streams = read_prompt_streams(evidence, study)
-    firsts = _by_run(read_steps(evidence, study, FIRST, at_steps=[0]))
-    last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
-    spent = {
-        (str(row["run_id"]), row["step"]): row
-        for row in _rows(read_steps(evidence, study, TOTALS, at_steps=last))
-    }
-    scores = _by_run(read_scores(evidence, study))
+    firsts = _by_run(step_rows(evidence, study, FIRST, [0]))
+    last = {row["steps_planned"] - 1 for row in runs if row["steps_planned"]}
+    spent = {(row["run_id"], row["step"]): row for row in step_rows(evidence, study, TOTALS, last)}
+    scores = _by_run(score_rows(evidence, study))
     seals = read_seals(evidence, study)
     arm_settings: dict[str, tuple[Settings | None, JsonObject]] = {}  # parsed once per arm
     out = []
     for row in runs:
-        run = str(row["run_id"])
+        run = row["run_id"]
         if row["settings"] not in arm_settings:
             arm_settings[row["settings"]] = parse_settings(json.loads(row["settings"]))
         parsed, settings = arm_settings[row["settings"]]
         out.append(
             Trace(
                 id=run,
-                arm=str(row["arm"]),
-                seed=int(row["seed"]),
+                arm=row["arm"],
+                seed=row["seed"],
                 finished=row["state"] == State.FINISHED,
                 parsed=parsed,
                 settings=settings,
@@ -212,7 +205,7 @@ def traces(evidence: Evidence, study: str) -> list[Trace]:
                 bands=flat(json.loads(row["reference_bands"]) if row["reference_bands"] else {}),
                 starts=tuple(
                     WorkerStart(
-                        int(start["step"]),
+                        start["step"],
                         start["facts"] and flat(json.loads(start["facts"])),
                         start["run"],
                         start["declaration"],
@@ -283,10 +276,10 @@ def _digest(columns: Any) -> bytes:
     return hashlib.sha256(json.dumps(columns).encode()).digest()
 
 
-def _by_run(frame: "DataFrame") -> dict[str, list[JsonObject]]:
+def _by_run(rows: Sequence[JsonObject]) -> dict[str, list[JsonObject]]:
     out: dict[str, list[JsonObject]] = {}
-    for row in _rows(frame):
-        out.setdefault(str(row["run_id"]), []).append(row)
+    for row in rows:
+        out.setdefault(row["run_id"], []).append(row)
     return out
 
 
@@ -296,13 +289,3 @@ def _first_minibatch_check(
     columns = ZERO_COLUMNS[:1] if clips_at_1(settings) else ZERO_COLUMNS
     odd, broken, (ratios, *clips) = read_first_minibatches(evidence, run, columns)
     return FirstMinibatchCheck(ratios, sum(clips), odd, broken)
-
-
-def _rows(frame: "DataFrame") -> Iterator[JsonObject]:
-    """The rows with None for what is missing."""
-    columns = {str(name): frame[name].tolist() for name in frame.columns}
-    for row in zip(*columns.values(), strict=True):
-        yield {
-            name: None if value != value else value
-            for name, value in zip(columns, row, strict=True)
-        }

@@ -11,7 +11,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.recording.store import Evidence
-from gspo_lab.recording.store.answers import read_scores
+from gspo_lab.recording.store.answers import score_rows
 from gspo_lab.recording.store.records import read_series, read_updates
 from gspo_lab.study import Declaration
 from gspo_lab.study.tune import REWARD, Tune, budget, label, trial
@@ -114,17 +114,16 @@ def _results(
     from gspo_lab.analysis.stats.collapse import stability
     from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth
 
-    ended = {row["run_id"]: row for row in evidence.runs(name).to_dict("records")}
+    ended = {row["run_id"]: row for row in evidence.run_rows(name)}
     rewards = read_series(evidence, name, "steps", "reward_mean")
     # Count prompts, not rewards: a step that completed no group has no reward.
     prompts = read_series(evidence, name, "steps", "prompts")
     broken = (
         read_updates(evidence, name, [], nonfinite=1).groupby("run_id")["step"].agg(list).to_dict()
     )
-    rows = read_scores(evidence, name).to_dict("records")
     scores = {
-        (row["run_id"], row["step"]): float(row["score"])
-        for row in rows
+        (row["run_id"], row["step"]): math.nan if row["score"] is None else row["score"]
+        for row in score_rows(evidence, name)
         if row["bench"] == tune.metric
     }
 

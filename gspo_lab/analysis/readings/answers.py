@@ -3,9 +3,11 @@ uncertain.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,8 @@ from gspo_lab.study.verdict_tables import score_named
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+
+T = TypeVar("T", str, int, tuple[str, int])
 
 SEED = "training seed"
 PROBLEM = "problems"
@@ -108,46 +112,43 @@ def sampling_variance(baseline: GradedAnswers, treatment: GradedAnswers) -> Opti
 
 
 def graded(
-    frame: "DataFrame", arms: Sequence[str], steps: int, k: int = 1
+    rows: Sequence[tuple[Any, ...]], arms: Sequence[str], steps: int, k: int = 1
 ) -> dict[str, GradedAnswers]:
     """Per arm its runs as one block, over the problems of which every run has k grades in all of
     `steps` evaluations.
 
-    `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are
+    `rows` are those of `store.answers.grades`. Arms without any run that was evaluated so often are
     left out.
     """
-    counted = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
-    if counted.empty:
+    counted = [row for row in rows if row[5] is not None and row[0] in arms]
+    steps_of: dict[tuple[str, int], set[int]] = {}
+    for arm, seed, step, *_ in counted:
+        steps_of.setdefault((arm, seed), set()).add(step)
+    cells = Counter(row[:4] for row in counted if len(steps_of[row[:2]]) == steps)
+    enough = Counter(problem for (*_, problem), count in cells.items() if count >= k)
+    runs = _places(run for run, evaluated in steps_of.items() if len(evaluated) == steps)
+    problems = _places(name for name, count in enough.items() if count == steps * len(runs))
+    if not problems:
         return {}
-    by_run = counted.groupby(["arm", "seed"])
-    run_of = by_run.ngroup().to_numpy()
-    moment_of = counted.groupby(["arm", "seed", "step"]).ngroup().to_numpy()
-    problem_of, problems = counted["problem"].factorize(sort=True)
-    steps_of_run = by_run["step"].nunique()
-    runs = steps_of_run.index.tolist()
-    evaluations = steps_of_run.to_numpy()
-    # Of each row the place of its step among those of its run.
-    step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
-    complete = evaluations == steps
-    grades = np.zeros((len(runs), evaluations.max(), len(problems)), dtype=np.intp)
-    np.add.at(grades, (run_of, step_of, problem_of), 1)
-    common = ((grades >= k).sum(axis=1)[complete] == steps).all(axis=0) & complete.any()
-    if not common.any():
-        return {}
-    grade_REIK = np.full(
-        (len(runs), steps, len(problems), int(counted["sample"].max()) + 1), np.nan
-    )
-    row = complete[run_of] & common[problem_of]
-    index = (run_of[row], step_of[row], problem_of[row], counted["sample"].to_numpy()[row])
-    grade_REIK[index] = counted["correct"].to_numpy(dtype=float)[row]
-    names = tuple(str(problem) for problem, shared in zip(problems, common, strict=True) if shared)
+    step_places = {run: _places(steps_of[run]) for run in runs}
+    samples = max(row[4] for row in counted) + 1
+    grade_REIK = np.full((len(runs), steps, len(problems), samples), np.nan)
+    for arm, seed, step, problem, sample, correct in counted:
+        run = arm, seed
+        if run in runs and problem in problems:
+            grade_REIK[runs[run], step_places[run][step], problems[problem], sample] = correct
     out = {}
     for arm in arms:
-        places = [place for place, (of, _) in enumerate(runs) if of == arm and complete[place]]
-        if places:
-            seeds = tuple(int(runs[place][1]) for place in places)
-            out[arm] = GradedAnswers(seeds, names, grade_REIK[places][:, :, common], k)
+        seeds = tuple(seed for of, seed in runs if of == arm)
+        if seeds:
+            grades = grade_REIK[[runs[arm, seed] for seed in seeds]]
+            out[arm] = GradedAnswers(seeds, tuple(problems), grades, k)
     return out
+
+
+def _places(names: Iterable[T]) -> dict[T, int]:
+    """The names in their order, each with its place."""
+    return {name: place for place, name in enumerate(sorted(names))}
 
 
 @dataclass(frozen=True)
@@ -233,9 +234,9 @@ def _right(answers: GradedAnswers, seed: int) -> NDArray[np.bool_]:
 
 
 @once
-def scores(source: Source) -> "DataFrame":
-    """`store.answers.read_scores` of what the runs recorded as they trained."""
-    return answers.read_scores(source.evidence, source.study)
+def scores(source: Source) -> list[JsonObject]:
+    """`store.answers.score_rows` of what the runs recorded as they trained."""
+    return answers.score_rows(source.evidence, source.study)
 
 
 MEASURED = ("step", "score", "errors", "answers")
@@ -246,20 +247,19 @@ def evaluations(source: Source, bench: str) -> dict[str, Floats]:
     """Per run id its evaluations on a benchmark as four rows: step, score, answers not graded,
     answers; NaN: not measured.
     """
-    frame = scores(source)
-    frame = frame[frame["bench"] == bench].sort_values("step")
-    rows: dict[str, list[tuple[float, ...]]] = {}
-    columns = (frame[name].to_numpy(dtype=float).tolist() for name in MEASURED)
-    for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
-        rows.setdefault(run, []).append(tuple(row))
-    return {run: np.array(measured).T for run, measured in rows.items()}
+    rows: dict[str, list[list[OptionalFloat]]] = {}
+    for row in sorted(scores(source), key=itemgetter("step")):
+        if row["bench"] == bench:
+            rows.setdefault(row["run_id"], []).append([row[name] for name in MEASURED])
+    return {run: np.array(measured, dtype=np.float64).T for run, measured in rows.items()}
 
 
 @once
 def benches(source: Source) -> list[str]:
     """The benchmarks that any run was asked, the primary one first."""
     primary = source.declaration.primary
-    return sorted(set(scores(source)["bench"]), key=lambda bench: (bench != primary, bench))
+    names = {row["bench"] for row in scores(source)}
+    return sorted(names, key=lambda bench: (bench != primary, bench))
 
 
 @once
@@ -330,15 +330,16 @@ class EvaluatedBenchmark:
 @once
 def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
     """The evaluated benchmarks, by evaluation and benchmark."""
-    frame = answers.read_scores(source.evidence, source.study, None)
     finished = {run.id for run in runs(source, FINISHED)}
-    frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]
+    asked: dict[tuple[str, str], set[int]] = {}
+    for row in answers.score_rows(source.evidence, source.study, None):
+        if row["run_id"] in finished and row["step"] > 0 and row["answers"] is not None:
+            asked.setdefault((row["evaluation"], row["bench"]), set()).add(row["step"])
     rule = source.declaration.verdict
     out = []
-    for (evaluation, bench), rows in frame.groupby(["evaluation", "bench"], sort=True):
-        steps = sorted(int(step) for step in rows["step"].unique())
-        deciding = steps[-1:] if evaluation else rule.deciding(steps)
-        out.append(EvaluatedBenchmark(str(evaluation), str(bench), tuple(deciding)))
+    for (evaluation, bench), steps in sorted(asked.items()):
+        deciding = sorted(steps)[-1:] if evaluation else rule.deciding(sorted(steps))
+        out.append(EvaluatedBenchmark(evaluation, bench, tuple(deciding)))
     return out
 
 
@@ -354,14 +355,14 @@ def answered(
     seeds answered.
 
     `seeds` None: all. Ungraded answers are left out, or `counted_wrong`."""
-    frame = _grades(source, benchmark)
-    chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
-    chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen
-    return graded(chosen, arms, len(benchmark.steps), score_named(benchmark.bench).k)
+    rows = [row for row in _grades(source, benchmark) if seeds is None or row[1] in seeds]
+    if counted_wrong:
+        rows = [(*row[:5], row[5] or 0.0) for row in rows]
+    return graded(rows, arms, len(benchmark.steps), score_named(benchmark.bench).k)
 
 
 @once
-def _grades(source: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
+def _grades(source: Source, benchmark: EvaluatedBenchmark) -> list[tuple[Any, ...]]:
     return answers.grades(
         source.evidence, source.study, benchmark.bench, benchmark.steps, benchmark.evaluation
     )

@@ -20,7 +20,7 @@ from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.registry import names_of, nearest
 from gspo_lab.exchange.importers.base import LoggedRow
 from gspo_lab.exchange.importers.metric_names import OF_STEPS, OF_UPDATES
-from gspo_lab.recording.store.answers import read_scores
+from gspo_lab.recording.store.answers import score_rows
 from gspo_lab.recording.store.export import write_table
 from gspo_lab.recording.store.schema import UPDATES
 from gspo_lab.study import flat
@@ -185,21 +185,22 @@ def read_run_rows(
         totals=COUNTS,
         since=since,
     )
-    scores = read_scores(evidence, study).dropna(subset=["score"])
-    runs = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
+    scores = [row for row in score_rows(evidence, study) if row["score"] is not None]
+    runs = {row["run_id"]: row for row in evidence.run_rows(study)}
     out = []
     for run in steps:
         columns = {**steps[run], **updates[run]}
         columns[FLAG] = columns[f"{FLAG}.high"]
         run_scores: dict[int, dict[str, float]] = {}
-        for row in scores[scores["run_id"] == run.id].to_dict("records"):
-            run_scores.setdefault(int(row["step"]), {})[str(row["bench"])] = float(row["score"])
+        for row in scores:
+            if row["run_id"] == run.id:
+                run_scores.setdefault(row["step"], {})[row["bench"]] = row["score"]
         out.append(
             RunRows(
                 run.id,
                 run.arm,
                 run.seed,
-                float(np.nan_to_num(runs[run.id]["started_at"])),
+                runs[run.id]["started_at"] or 0.0,
                 {
                     key: value
                     for key, value in flat(json.loads(runs[run.id]["settings"])).items()

@@ -80,11 +80,8 @@ class Mirror:
             self._due = ended + max(LEAST_SECONDS, SHARE * (ended - began))
 
     def _write_rows(self, evidence: Evidence, at_end: bool) -> None:
-        starts = Counter(map(str, read_starts(evidence, self._study)["run_id"]))
-        states = {
-            str(row["run_id"]): row["state"]
-            for row in evidence.runs(self._study).to_dict("records")
-        }
+        starts = Counter(row["run_id"] for row in read_starts(evidence, self._study))
+        states = {row["run_id"]: row["state"] for row in evidence.run_rows(self._study)}
         again = {run for run, count in starts.items() if self._starts[run] != count}
         since = {run: 0 if run in again else self._next[run] for run in starts}
         for run in read_run_rows(evidence, self._study, since):

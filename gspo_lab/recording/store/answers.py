@@ -4,13 +4,14 @@ evaluation.
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StoredAnswer
-from gspo_lab.recording.store.evidence import with_numbers
+from gspo_lab.recording.store.evidence import table_of
 from gspo_lab.recording.store.schema import (
     ANSWERS,
+    CHOSEN,
     IN_ORDER,
     WITH_GRADES,
     all_in_force,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from gspo_lab.recording.store.evidence import Evidence
 
+NUMBERS = ("problems", "answers", "score", "errors", "truncated")
+SCORE_COLUMNS = ["run_id", "arm", "seed", "bench", "step", *NUMBERS, "evaluation"]
 LONG = 64
 """Tokens from which on two sampled answers are hardly ever the same by chance."""
 OF_RUNS = f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE"
@@ -42,52 +45,47 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
     to what the runs recorded as they trained; a name takes that later evaluation of their
     checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
     """
-    names = ("problems", "answers", "score", "errors", "truncated")
+    rows = [tuple(row.values()) for row in score_rows(evidence, study, evaluation)]
+    return table_of(rows, SCORE_COLUMNS, NUMBERS)
+
+
+def score_rows(evidence: "Evidence", study: str, evaluation: str | None = "") -> list[JsonObject]:
+    """The same, plain, with None for what was not measured. Do not change a row."""
     query = (
-        f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
-        f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step"
+        f"SELECT {quoted(SCORE_COLUMNS)} FROM chosen JOIN scores USING (run_id) ORDER BY"
+        f" {IN_ORDER}, evaluation, bench, step"
     )
 
-    def read() -> "DataFrame":
+    def read() -> list[JsonObject]:
         shares = evidence.select(study, query)
         primary = (evidence.study(study).get("verdict") or {}).get("primary")
         score = score_named(primary or "")
         if not score.reward and score.k == 1:
-            return with_numbers(shares, names)
-        import pandas as pd
-
+            return shares
         query_of_score = (
             scores_of("reward") if score.reward else scores_of("correct", pass_at(score.k))
         )
         decides = evidence.select(
             study, query.replace("JOIN scores", f"JOIN ({query_of_score}) AS scores")
         )
-        decides = decides[decides["bench"] == score.bench].assign(bench=primary)
-        return with_numbers(pd.concat([shares, decides], ignore_index=True), names)
+        return shares + [row | {"bench": primary} for row in decides if row["bench"] == score.bench]
 
     scores = evidence.once((query, study), read)
-    return (
-        scores.copy()
-        if evaluation is None
-        else scores[scores["evaluation"] == evaluation].reset_index(drop=True)
-    )
+    return [row for row in scores if evaluation in (None, row["evaluation"])]
 
 
 def grades(
     evidence: "Evidence", study: str, bench: str, steps: Sequence[int], evaluation: str = ""
-) -> "DataFrame":
-    """arm, seed, step, problem, sample, correct (NaN: not graded) of all runs' answers, in no
+) -> list[tuple[Any, ...]]:
+    """arm, seed, step, problem, sample, correct (None: not graded) of all runs' answers, in no
     order; of the benchmark "NAME:reward" the rewards stand as `correct`."""
     bench, correct = _graded_column(bench)
     marks = ", ".join("?" * len(steps))
-    return evidence.select(
-        study,
-        f"SELECT arm, seed, step, problem, sample, {correct} {OF_RUNS} "
-        f"evaluation = ? AND bench = ? AND step IN ({marks})",
-        evaluation,
-        bench,
-        *steps,
+    query = (
+        f"{CHOSEN} SELECT arm, seed, step, problem, sample, {correct} {OF_RUNS} "
+        f"evaluation = ? AND bench = ? AND step IN ({marks})"
     )
+    return evidence.rows(query, (study, evaluation, bench, *steps))
 
 
 def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
@@ -95,19 +93,19 @@ def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
     problem's answers that the runs gave as they trained; of the benchmark "NAME:reward" the sum of
     rewards."""
     bench, correct = _graded_column(bench)
-    return evidence.select(
+    return evidence.table(
+        f"{CHOSEN} SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS"
+        " NULL) AS errors, COALESCE(SUM(correct), 0) AS correct FROM (SELECT run_id, arm, seed,"
+        f" step, problem, {correct} {OF_RUNS} evaluation = '' AND bench = ?) GROUP BY run_id, arm,"
+        " seed, step, problem ORDER BY run_id, step, problem",
         study,
-        "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS"
-        " errors, COALESCE(SUM(correct), 0) AS correct FROM (SELECT run_id, arm, seed, step,"
-        f" problem, {correct} {OF_RUNS} evaluation = '' AND bench = ?) GROUP BY run_id, arm, seed,"
-        " step, problem ORDER BY run_id, step, problem",
         bench,
     )
 
 
 def first_answers(
     evidence: "Evidence", study: str, bench: str, step: int, seed: int, evaluation: str = ""
-) -> "DataFrame":
+) -> list[JsonObject]:
     """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of
     one seed; of the benchmark "NAME:reward" the rewards stand as `correct`."""
     bench, correct = _graded_column(bench)
@@ -135,14 +133,12 @@ def transcripts(
         for name in ANSWERS.names
         if name not in ("run_id", "evaluation", "bench", "step", "sample")
     ]
-    frame = evidence.select(
+    return evidence.select(
         study,
         f"SELECT arm, {all_in_force(columns)} {OF_RUNS} {OF_ONE_SEED} "
         f"AND problem IN ({', '.join('?' * len(problems))}) ORDER BY {IN_ORDER}",
         *(evaluation, bench, step, seed, *problems),
     )
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(name): entry for name, entry in row.items()} for row in rows]
 
 
 def _graded_column(name: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Reading the database: labelled frames for statistics and reports. Nothing here can write.
+"""Reading the database: labelled rows, and frames for Python users. Nothing here can write.
 
 Evidence from elsewhere, an archive or another machine, is read through a database of its own that
 is thrown away.
@@ -6,7 +6,7 @@ is thrown away.
 
 import json
 import sqlite3
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import starmap
 from pathlib import Path
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 T = TypeVar("T")
+
+
+RUN_COLUMNS = [*dict.fromkeys(("run_id", "study", "arm", "seed", *RUNS.names))]
 
 
 class RunKey(NamedTuple):
@@ -116,20 +119,27 @@ class Evidence:
 
         `settings` and `facts` are JSON text.
         """
-        columns = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
-        frame = self.select(
-            study,
-            f"SELECT run_id, study, arm, seed, {quoted(columns)} FROM chosen JOIN (SELECT run_id,"
-            f" study, {quoted(columns)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
-        )
-        return with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
+        numbers = ("steps_done", "steps_planned", "started_at", "finished_at")
+        rows = [tuple(row.values()) for row in self.run_rows(study)]
+        return table_of(rows, RUN_COLUMNS, numbers)
 
-    def select(self, study: str, query: str, *values: Any) -> "DataFrame":
-        """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's
-        runs.
+    def run_rows(self, study: str) -> list[JsonObject]:
+        """The same, plain: one list for all who ask, so nobody may change it."""
+        query = (
+            f"SELECT {', '.join(RUN_COLUMNS)} FROM chosen JOIN (SELECT run_id, study,"
+            f" {quoted(RUN_COLUMNS[4:])} FROM runs) USING (run_id) ORDER BY {IN_ORDER}"
+        )
+        return self.once((query, study), lambda: self.select(study, query))
+
+    def select(self, study: str, query: str, *values: Any) -> list[JsonObject]:
+        """The rows of one SELECT by column. It may join `chosen`: run_id, arm, seed and place of
+        the study's runs.
         """
         self.study(study)
-        return self.table(CHOSEN + query, study, *values)
+        with explained(self._path):
+            cursor = self._connection.execute(CHOSEN + query, (study, *values))
+            names = [entry[0] for entry in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def table(self, query: str, *values: Any) -> "DataFrame":
         """The rows of one SELECT."""
@@ -218,36 +228,6 @@ def evidence_of_database(path: Path) -> Iterator[Evidence]:
             yield evidence
 
 
-def framed(
-    rows_by_run: Mapping[RunKey, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]
-) -> "DataFrame":
-    """run_id, arm, seed and the rows' `columns`, run after run.
-
-    Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as
-    they are.
-    """
-    import numpy as np
-    from pandas import DataFrame
-
-    counts = [len(rows) for rows in rows_by_run.values()]
-    lists: list[list[Any]] = [[] for _ in columns]
-    for rows in rows_by_run.values():
-        for column, part in zip(lists, zip(*rows, strict=True), strict=False):
-            column.extend(part)
-    data: JsonObject = {
-        "run_id": np.repeat(np.array([run.id for run in rows_by_run], dtype=object), counts),
-        "arm": np.repeat(np.array([run.arm for run in rows_by_run], dtype=object), counts),
-        "seed": np.repeat(np.array([run.seed for run in rows_by_run], dtype=np.int64), counts),
-    }
-    for (name, kind), values in zip(columns.items(), lists, strict=True):
-        gaps = kind is int and None in values
-        data[name] = np.array(
-            values,
-            dtype={int: np.float64 if gaps else np.int64, float: np.float64}.get(kind, object),
-        )
-    return DataFrame(data)
-
-
 def arrays(rows: Sequence[tuple[OptionalFloat, ...]], names: Sequence[str]) -> "dict[str, Floats]":
     """Rows of numbers as one array per column, NaN where nothing was measured."""
     import numpy as np
@@ -256,8 +236,11 @@ def arrays(rows: Sequence[tuple[OptionalFloat, ...]], names: Sequence[str]) -> "
     return dict(zip(names, np.ascontiguousarray(block.T), strict=True))
 
 
-def with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
-    """The frame with `columns` as numbers: pandas reads a column that holds only NULL as
-    objects.
-    """
-    return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})
+def table_of(
+    rows: list[tuple[Any, ...]], columns: list[str], numbers: Iterable[str]
+) -> "DataFrame":
+    """Rows as a frame with `numbers` as such: pandas reads a column of only NULL as objects."""
+    from pandas import DataFrame
+
+    frame = DataFrame(rows, columns=columns)
+    return frame.astype({name: "float64" for name in numbers if frame[name].dtype == object})

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.recording.store.evidence import arrays, framed
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.recording.store.evidence import arrays, table_of
 from gspo_lab.recording.store.schema import RECORD_TABLES, metric_columns, quoted
 
 if TYPE_CHECKING:
@@ -27,7 +27,15 @@ def read_steps(
     """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at_steps` choose
     some.
     """
-    return _rows(evidence, study, "steps", ["step"], metrics, {"run_id": run}, at_steps)
+    return table_of(*_rows(evidence, study, "steps", ["step"], metrics, {"run_id": run}, at_steps))
+
+
+def step_rows(
+    evidence: "Evidence", study: str, metrics: Sequence[str], at_steps: Collection[int]
+) -> list[JsonObject]:
+    """The same of some steps, plain, with None for what was not measured."""
+    rows, names, _ = _rows(evidence, study, "steps", ["step"], metrics, {"run_id": None}, at_steps)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def read_updates(
@@ -42,7 +50,7 @@ def read_updates(
     to some.
     """
     only = {"run_id": run, "nonfinite": nonfinite}
-    return _rows(evidence, study, "updates", ["step", "minibatch"], metrics, only, None)
+    return table_of(*_rows(evidence, study, "updates", ["step", "minibatch"], metrics, only, None))
 
 
 def read_series(
@@ -119,9 +127,9 @@ def _rows(
     metrics: Sequence[str],
     only: JsonMapping,
     at_steps: Collection[int] | None,
-) -> "DataFrame":
-    """Rows of a record table; of `only` the entries that are not None pick rows."""
-    runs = evidence.chosen(study)
+) -> tuple[list[tuple[Any, ...]], list[str], list[str]]:
+    """Rows of a record table, their columns, and which of these hold numbers; of `only` the entries
+    that are not None pick rows."""
     columns = metric_columns(table, (name for name in metrics if name not in key))
     picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
     where = "".join(f" AND {name} = ?" for name in picked)
@@ -132,13 +140,9 @@ def _rows(
         f"SELECT {quoted([*key, *columns])} FROM {table} WHERE run_id = ?{where} ORDER BY"
         f" {', '.join(key)}"
     )
-    rows = {
-        run: evidence.rows(query, (run.id, *picked.values()))
-        for run in runs
-        if only["run_id"] in (None, run.id)
-    }
-    kinds = {name: RECORD_TABLES[table].column(name).type for name in columns}
-    types: dict[str, type] = {"TEXT": object, "REAL": float, "INTEGER": int}
-    return framed(
-        rows, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}}
-    )
+    rows: list[tuple[Any, ...]] = []
+    for run in evidence.chosen(study):
+        if only["run_id"] in (None, run.id):
+            rows += [(*run, *row) for row in evidence.rows(query, (run.id, *picked.values()))]
+    numbers = [name for name in columns if RECORD_TABLES[table].column(name).type != "TEXT"]
+    return rows, ["run_id", "arm", "seed", *key, *columns], [*key, *numbers]

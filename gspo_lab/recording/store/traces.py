@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.states import STARTED
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER, WITH_GRADES, all_in_force
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from gspo_lab.recording.store.evidence import Evidence
 
 
-def read_starts(evidence: "Evidence", study: str) -> "DataFrame":
+def read_starts(evidence: "Evidence", study: str) -> list[JsonObject]:
     """A row for each start of a worker, in order: run_id, arm, seed, step, run, declaration, facts
     (JSON text).
     """

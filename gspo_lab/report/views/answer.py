@@ -209,12 +209,14 @@ def time_left(study: Source) -> str:
     if not running:
         return ""
     pace = read(study, Reading("seconds_step", Window(Steps.ALL)))
-    finished_steps = study.evidence.runs(study.study).set_index("run_id")["steps_done"]
+    finished_steps = {
+        run["run_id"]: run["steps_done"] for run in study.evidence.run_rows(study.study)
+    }
     step_seconds = [value.value for value in pace.values() if value.value is not None]
     if not step_seconds:
         return "No step has been timed yet."
     unfinished = [run for run in runs_of(study) if run.state != State.FINISHED]
-    steps = sum((run.steps_planned or 0) - int(finished_steps[run.id]) for run in unfinished)
+    steps = sum((run.steps_planned or 0) - finished_steps[run.id] for run in unfinished)
     seconds = steps * max(step_seconds) / len(running)
     return (
         f"About {duration(seconds)} of training are left at the slowest pace so far, without"

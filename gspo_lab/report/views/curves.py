@@ -3,7 +3,7 @@ routing.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -17,9 +17,10 @@ from gspo_lab.analysis.readings import Source, summarise
 from gspo_lab.analysis.readings.answers import benches as benches_of
 from gspo_lab.analysis.readings.answers import scores as scores_of
 from gspo_lab.analysis.readings.reading import CLIP
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.text import MINUS, difference, level
 from gspo_lab.recording.records.update import CLIP_FRACTION
-from gspo_lab.recording.store.records import read_steps
+from gspo_lab.recording.store.records import step_rows
 from gspo_lab.report.chart import Chart, Reference, Series
 from gspo_lab.report.series import (
     DRAWN,
@@ -179,15 +180,20 @@ def _routing(study: Source) -> Chart | None:
 def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
     """Each benchmark's scores, beside each score what the run had consumed when it was evaluated:
     nothing before the first step."""
-    recorded = {int(step) - 1 for step in scores_of(study)["step"]}
+    recorded = {row["step"] - 1 for row in scores_of(study)}
     totals = list(AXES.values())
-    spent = read_steps(study.evidence, study.study, totals, at_steps=recorded)
-    spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *totals]]
-    scores = scores_of(study).merge(spent, on=["run_id", "step"], how="left")
-    scores.loc[scores["step"] == 0, totals] = 0.0
-    scores = scores.rename(columns={total: axis for axis, total in axes(study)[0].items()})
+    spent = {
+        (row["run_id"], row["step"] + 1): row
+        for row in step_rows(study.evidence, study.study, totals, recorded)
+    }
+    offered = axes(study)[0]
+    scores = []
+    for row in scores_of(study):
+        then = spent.get((row["run_id"], row["step"]), {})
+        unknown = None if row["step"] else 0
+        scores.append(row | {axis: then.get(total, unknown) for axis, total in offered.items()})
     for bench in benches_of(study):
-        rows = scores[scores["bench"] == bench]
+        rows = [row for row in scores if row["bench"] == bench]
         by_arm = by_run(study, rows, "step", "score")
         chart = Chart(
             f"m-score-{bench}",
@@ -195,24 +201,26 @@ def _scores(study: Source) -> Iterator[tuple[str, Chart]]:
             "step",
             "score",
             all_lines(by_arm, sides_of(study, by_arm)),
-            note=f"{_protocol(rows['answers'].max(), rows['problems'].max())}{DRAWN}",
+            note=f"{_protocol(rows)}{DRAWN}",
             reach=(0.0, float(steps_of(study))),
             reading=f"score.{bench}",
         )
         yield bench, chart
 
 
-def _protocol(answers: float, problems: float) -> str:
+def _protocol(rows: Sequence[JsonMapping]) -> str:
     """How many problems were asked how often; empty where a log does not say."""
-    if not problems > 0 or not answers > 0:
+    answers = max(row["answers"] or 0 for row in rows)
+    problems = max(row["problems"] or 0 for row in rows)
+    if not problems or not answers:
         return ""
     noun = "answer" if answers == problems else "answers"
-    return f"{problems:.0f} held-out problems, {answers / problems:g} {noun} each. "
+    return f"{problems} held-out problems, {answers / problems:g} {noun} each. "
 
 
 def _score_difference(study: Source) -> Chart | None:
     primary = study.declaration.primary
-    rows = scores_of(study)[scores_of(study)["bench"] == primary]
+    rows = [row for row in scores_of(study) if row["bench"] == primary]
     by_score = by_run(study, rows, "step", "score")
     return _difference(study, f"score-{primary}", f"Benchmark {primary}", by_score)
 

@@ -272,8 +272,8 @@ def models(study: Source) -> str:
     """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
     names = sorted({arm.settings.model for arm in study.declaration.arms.values()})
     sizes = set()
-    for text in study.evidence.runs(study.study)["facts"]:
-        parameters = json.loads(text).get("parameters") if isinstance(text, str) else None
+    for run in study.evidence.run_rows(study.study):
+        parameters = json.loads(run["facts"] or "{}").get("parameters")
         if parameters is not None:
             sizes.add(parameters)
     counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED

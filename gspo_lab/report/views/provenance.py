@@ -115,15 +115,15 @@ def _damages(study: Source) -> dict[str, dict[str, list[int]]]:
         "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER"
         " BY path, line"
     )
-    for row in study.evidence.select(study.study, query).to_dict("records"):
-        lines[kinds[int(row["gap"])]].setdefault(row["path"], []).append(int(row["line"]))
+    for row in study.evidence.select(study.study, query):
+        lines[kinds[row["gap"]]].setdefault(row["path"], []).append(row["line"])
     return lines
 
 
 def _origins(study: Source) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
-    for run in study.evidence.runs(study.study).to_dict("records"):
-        fact = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
+    for run in study.evidence.run_rows(study.study):
+        fact = json.loads(run["facts"] or "{}").get(ORIGIN)
         if fact is not None:
             origin = Origin.from_fact(fact, run["run_id"])
             changed = f" ({'; '.join(origin.converted)})" if origin.converted else ""
@@ -136,8 +136,8 @@ def _facts(study: Source) -> tuple[JsonObject, dict[str, JsonObject]]:
     """Facts that all runs share, and by run those in which they differ. The definitions of an
     imported run's metrics have a section of their own."""
     by_run: dict[str, JsonObject] = {}
-    for run in study.evidence.runs(study.study).to_dict("records"):
-        if isinstance(run["facts"], str):
+    for run in study.evidence.run_rows(study.study):
+        if run["facts"] is not None:
             name = run["run_id"].removeprefix(f"{study.study}/")
             by_run[name] = flat(json.loads(run["facts"]))
     shared, varying = _split(by_run, None)

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import pandas as pd
-
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.analysis.readings.runs import finished_runs, finished_seeds
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import visible
 from gspo_lab.recording.store import answers as store
-from gspo_lab.report.series import value
 from gspo_lab.report.templating import HEAD, TAIL, slug
 from gspo_lab.report.views.view import Inlined, PageOnly, View
 
@@ -106,8 +103,8 @@ def _transcripts(
     """The problems of a benchmark that fit into `room` characters, and the room that remains."""
     order = study.arms
     query = (study.evidence, study.study, benchmark.bench, benchmark.steps[-1], seed)
-    frame = store.first_answers(*query, benchmark.evaluation)
-    items = chosen(frame, order)
+    first_answers = store.first_answers(*query, benchmark.evaluation)
+    items = chosen(first_answers, order)
     rows = store.transcripts(*query, [item.problem for item in items], benchmark.evaluation)
     transcripts: list[Transcript] = []
     problems = {}
@@ -121,7 +118,7 @@ def _transcripts(
         transcripts.append(_transcript(item, answers, _id(benchmark, item.problem, ids)))
         problems[item.problem] = {"tags": list(item.tags), **item.arms}
     step = benchmark.steps[-1]
-    total = frame["problem"].nunique()
+    total = len({row["problem"] for row in first_answers})
     title = f"{benchmark.title}: step {step}, seed {seed}; {len(transcripts)} of {total} problems"
     return BenchmarkTranscripts(step, seed, problems, title, transcripts), room
 
@@ -139,20 +136,20 @@ def _transcript(item: TranscriptItem, rows: list[JsonObject], anchor: str) -> Tr
     return Transcript(anchor, item, list(prompts), list(references), rows)
 
 
-def chosen(frame: pd.DataFrame, order: Sequence[str]) -> list[TranscriptItem]:
+def chosen(rows: Sequence[JsonObject], order: Sequence[str]) -> list[TranscriptItem]:
     """The problems to show: up to PER_TAG of each tag, then the first ones; in the order of their
     ids.
     """
     grades: dict[str, dict[str, int | None]] = {}
     cut: set[str] = set()
     lengths: dict[str, float] = {}
-    for row in frame.to_dict("records"):
-        problem = str(row["problem"])
-        correct = value(row["correct"])
-        grades.setdefault(problem, {})[str(row["arm"])] = None if correct is None else int(correct)
+    for row in rows:
+        problem = row["problem"]
+        correct = row["correct"]
+        grades.setdefault(problem, {})[row["arm"]] = None if correct is None else int(correct)
         if row["truncated"] == 1:
             cut.add(problem)
-        lengths[problem] = max(lengths.get(problem, 0.0), value(row["tokens"]) or 0.0)
+        lengths[problem] = max(lengths.get(problem, 0.0), row["tokens"] or 0.0)
     names = sorted(grades, key=_natural)
     measured = [name for name in names if lengths[name]]
     tagged = {

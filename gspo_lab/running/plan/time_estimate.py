@@ -58,8 +58,8 @@ def measured_paces(arms: Iterable[Arm], runs: Path) -> dict[str, Pace]:
         with Evidence.open(database_of(runs), runs) as evidence:
             recorded = {
                 study: {
-                    str(row.run_id): cost(json.loads(str(row.settings)))
-                    for row in evidence.runs(study).itertuples()
+                    row["run_id"]: cost(json.loads(row["settings"]))
+                    for row in evidence.run_rows(study)
                 }
                 for study in evidence.studies()
             }

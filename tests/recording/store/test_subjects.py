@@ -123,9 +123,7 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
     lab.regrade(run, later("p1", 0, 1, step=4))
     with lab.opened() as evidence:
         assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
-        assert list(
-            grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]
-        ) == [1, 1]
+        assert [row[-1] for row in grades(evidence, "adding", "addition", [4])] == [1, 1]
         assert [answer.grader for answer in stored(evidence, run)[""]][-1] == "addition/2"
         assert [entry[6] for entry in read_questions(evidence, run)][-1] == "addition/2"
     # A worker that takes the run up again voids answers, and says the same again; the grade stays.
