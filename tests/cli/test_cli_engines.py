@@ -39,6 +39,7 @@ def test_engines_are_listed_with_what_they_can() -> None:
     assert rows["verl"]["version"] is None
     assert "objective.clip_high" in rows["verl"]["varies"]
     assert "router_entropy" not in rows["verl"]["records"]
+    assert not [row for row in rows.values() if "clip_fraction_gradient" in row["records"]]
     assert {one["launcher"] for one in said.json["launchers"]} >= {"local"}
     people = gspo_lab("engines")
     assert people.code == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from finished_runs import leave_runs, write_study
-from laboratory import recorded_instead
+from laboratory import json_of, recorded_instead
 
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.curves import grader_errors
@@ -163,7 +163,7 @@ def test_a_lost_record_is_told_by_whoever_reads_and_in_the_report(
         ) == 1, said.err
     for page in ("seen.html", "seen.md"):
         assert f"{shown} {name}" in (lab / "reports" / page).read_text()
-    report = json.loads((lab / "reports" / "seen.json").read_text())
+    report = json_of(lab / "reports" / "seen.json")
     assert json.dumps({name: [7]})[1:-1] in json.dumps(report)
 
 
@@ -309,7 +309,7 @@ def test_report_takes_the_latest_study_or_those_named_and_tells_its_answer(lab: 
     page = (lab / "reports/seen.html").read_text(encoding="utf-8")
     assert "Is seen only here to be looked at?" in page
     data = gspo_lab("report", "older", "seen", "--output-dir", "both", "--json").json
-    assert data == json.loads(next((lab / "both").glob("*.json")).read_text(encoding="utf-8"))
+    assert data == json_of(next((lab / "both").glob("*.json")))
     assert "older" in json.dumps(data)
     assert len(list((lab / "both").glob("*.html"))) == 1
 
@@ -378,7 +378,7 @@ def test_report_puts_several_databases_on_one_page(lab: Path) -> None:
     shutil.copytree("runs", "elsewhere")
     said = gspo_lab("report", "--runs", "runs", "--runs", "elsewhere")
     assert (said.code, said.out) == (0, "reports/seen-runs+seen-elsewhere.html\n")
-    data = json.loads((lab / "reports/seen-runs+seen-elsewhere.json").read_text(encoding="utf-8"))
+    data = json_of(lab / "reports/seen-runs+seen-elsewhere.json")
     assert sorted(data["studies"]) == ["seen (elsewhere)", "seen (runs)"]
     assert "\nseen (runs)\nNot answered: " in said.err
     one = gspo_lab("report", "older", "--runs", "runs", "--runs", "runs")
@@ -398,7 +398,7 @@ def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> 
     for accept in ((), ("--accept-mismatch", "another host")):
         said = gspo_lab("run", path, "--ignore-memory-check", "--json", *accept)
         assert said.code == 0, said.err
-        report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))
+        report = json_of(here / "reports/seen.json")
         sentence = report["studies"]["seen"]["answer"]["comparisons"]["gspo"]["sentence"]
         assert said.json["answer"]["comparisons"]["gspo"]["sentence"] == sentence
         found[bool(accept)] = "undeclared difference" in sentence
@@ -459,7 +459,7 @@ def test_show_and_report_say_it(path: Path, here: Path) -> None:
     )
     for name in ("seen.html", "seen.md"):
         assert told in (here / "reports" / name).read_text(encoding="utf-8")
-    report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))
+    report = json_of(here / "reports/seen.json")
     assert report["studies"]["seen"]["answer"]["grader_errors"] == {RUN: 0.125}
 
 

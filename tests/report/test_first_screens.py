@@ -13,12 +13,15 @@ import pytest
 from assertions import assert_fields
 from browser import Browser
 from first_screens import CASES, page_of
+from laboratory import json_of
 from rich.console import Console
 
 from gspo_lab.report import Report
 from gspo_lab.report.terminal import print_answer
 
-MARK = "document.querySelector('.said')"
+BEGUN = """Math.max(document.querySelector('.said').getBoundingClientRect().bottom,
+  document.querySelector('.forest')?.getBoundingClientRect().top ?? 0)"""
+"""Where the headline has ended and the table has begun."""
 BROKEN = """[...document.querySelectorAll('.said .unbroken')].filter((one) => {
   const words = document.createRange();
   words.selectNodeContents(one);
@@ -88,7 +91,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -> None:
     case = CASES[name]
-    written = json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8"))
+    written = json_of(pages[name].with_suffix(".json"))
     said = written["studies"][name]["answer"]["answer"]
     assert_fields(said, word=case.word, colour=case.colour)
     page = pages[name].read_text(encoding="utf-8")
@@ -147,9 +150,7 @@ def test_no_arm_that_a_verdict_calls_worse_may_be_the_best(pages: dict[str, Path
 
     The 66 tests among twelve arms are weaker. They must not call grpo the best.
     """
-    answer = json.loads(pages["twelve-arms"].with_suffix(".json").read_text())["studies"][
-        "twelve-arms"
-    ]["answer"]
+    answer = json_of(pages["twelve-arms"].with_suffix(".json"))["studies"]["twelve-arms"]["answer"]
     assert answer["verdicts"]["gspo"]["direction"] == 1
     assert "gspo" in answer["ranking"]["may_be_best"]
     assert "grpo" not in answer["ranking"]["may_be_best"]
@@ -171,7 +172,7 @@ def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(
         for width in (390, 1280):
             browser.open(page, width=width, height=900)
             assert browser.evaluate("document.documentElement.scrollWidth") <= width, name
-            assert browser.evaluate(f"{MARK}.getBoundingClientRect().bottom") < 900, name
+            assert browser.evaluate(BEGUN) < 900, name
             assert browser.evaluate(BROKEN) == [], name
     browser.open(pages["not-resolved"])
     shown = (

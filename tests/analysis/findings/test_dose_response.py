@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from laboratory import added_later, declare, leave, source
+from laboratory import added_later, declare, json_of, leave, source
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.sweeps import DoseResponse, dose_response
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.reason import sentences
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
@@ -66,17 +67,13 @@ def lab(
         records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
         for step in range(steps):
             reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
-            records.append(
-                UpdateRecord(
-                    step=step, minibatch=0, nonfinite=int(arm.dose >= broken_from and step == 5)
-                )
-            )
-            digest = first(run)
-            records.append(
+            broken = int(arm.dose >= broken_from and step == 5)
+            records += [
+                UpdateRecord(step=step, minibatch=0, nonfinite=broken),
                 StepRecord(
-                    step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=digest
-                )
-            )
+                    step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=first(run)
+                ),
+            ]
         right = int(not falls)
         records.append(
             AnswerRecord(
@@ -96,9 +93,9 @@ def judged(database: Path) -> DoseResponse:
 def edited(database: Path, edit: Callable[[JsonObject], object]) -> Path:
     """The database after somebody has changed study.json."""
     path = database.parent / "margin" / "study.json"
-    content = json.loads(path.read_text())
+    content = json_of(path)
     edit(content)
-    path.write_text(json.dumps(content))
+    write_json(path, content)
     ingest(database.parent)
     return database
 

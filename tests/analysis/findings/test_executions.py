@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from assertions import assert_fields
 from calling import lab_error
-from laboratory import rendered, source
+from laboratory import json_of, rendered, source
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.analysis.claims import answer
@@ -45,7 +45,7 @@ def ahead(by: int) -> Callable[[Run, Record], Record]:
 
 def relabel(home: Path, created: str, of: str | None = None) -> None:
     """A study.json as if it had been declared at this time, as a replication `of` one or not."""
-    content = json.loads((home / "study.json").read_text())
+    content = json_of(home / "study.json")
     content |= {"created": created}
     if of:
         link = {"study": of, "kind": "replication", "content": identity(declared(home))}
@@ -86,7 +86,7 @@ def following(database: Path, study: str) -> str:
 
 
 def declared(home: Path) -> Declaration:
-    return Declaration.parse(json.loads((home / "study.json").read_text()), home)
+    return Declaration.parse(json_of(home / "study.json"), home)
 
 
 def test_a_replication_says_which_words_held(tmp_path: Path) -> None:

@@ -1,18 +1,19 @@
 """`[verdict] over`: score against a swept setting, from a real database."""
 
-import math
 from pathlib import Path
 
 import pytest
-from laboratory import declare, leave, source
+from laboratory import json_of, source
+from synthetic_lab import make_lab, right
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.rate_curve import RateCurve, rate_curve
+from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.errors import LabError
-from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord
-from gspo_lab.recording.store import DATABASE, ingest
+from gspo_lab.recording.store import ingest
 from gspo_lab.report.templating import statement
-from gspo_lab.study import load_study
+from gspo_lab.study import Run, load_study
+from gspo_lab.study.declaration import locked_of
 
 TOML = """
 question = "Which rule gets further at its own best rate?"
@@ -45,37 +46,11 @@ RIGHT: dict[str, tuple[int, ...]] = {
 }
 
 
-def lab(folder: Path, right: dict[str, tuple[int, ...]] = RIGHT, toml: str = TOML) -> Path:
-    path = folder / "rates.toml"
-    path.write_text(toml)
-    study = load_study(path)
-    runs = folder / "runs"
-    declare(study, runs)
-    for run in study.runs():
-        records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
-        for step in range(4):
-            digest = str(run.seed)
-            records.append(
-                StepRecord(
-                    step=step, prompts=1, responses=2, reward_mean=0.5, rollout_digest=digest
-                )
-            )
-        correct = right[run.arm][run.seed]
-        for sample in range(20):
-            grade = int(sample < correct)
-            records.append(
-                AnswerRecord(
-                    step=4,
-                    bench="addition",
-                    problem=f"p{sample}",
-                    sample=0,
-                    correct=grade,
-                    reward=grade,
-                )
-            )
-        leave(run, runs, [*records, RunStatus(state="finished", step=4, at=2.0)])
-    ingest(runs)
-    return runs / DATABASE
+def lab(folder: Path, scores: dict[str, tuple[int, ...]] = RIGHT, toml: str = TOML) -> Path:
+    def share(run: Run, step: int) -> float:
+        return scores[run.arm][run.seed] / 20 if step else 0.0
+
+    return make_lab(folder, toml, name="rates", steps=4, change=right(share))
 
 
 def curve_of(database: Path) -> RateCurve:
@@ -107,15 +82,13 @@ def test_the_place_of_the_peaks_and_what_is_near_them(tmp_path: Path) -> None:
     # GRPO falls from .8, .85, .9 to .7, .7, .75: .05 below its peak after 1/2, 1/3, 1/3 of it.
     assert grpo.near == pytest.approx((1e-4, 1e-4 * 10 ** ((1 / 2 + 1 / 3 + 1 / 3) / 3)))
     (comparison,) = curve.comparisons
-    assert comparison.place.estimate is not None
     # Each seed's parabola over log10: (11, 16, 6), (12, 17, 5), (13, 17, 7) of 20.
     vertices = [
         slope / (2 * curvature) for slope, curvature in ((-2.5, 7.5), (-3.5, 8.5), (-3.0, 7.0))
     ]
     wanted = 10 ** (1 + sum(vertices) / 3)
     assert comparison.place.estimate == pytest.approx(wanted)
-    assert comparison.upper.estimate is not None
-    assert comparison.upper.estimate > 1
+    assert (comparison.upper.estimate or 0) > 1
 
 
 def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(
@@ -130,6 +103,20 @@ def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(
     assert "grpo 0.850 at 0.0001; gspo 0.833 at 0.001" in ground
     assert "same sign on every seed: at 0.0001 −0.250, at 0.001 +0.117, at 0.01 +0.150" in ground
     assert "The peak of grpo lies at an end of the values that were tried" in ground
+
+
+def test_a_rate_that_was_added_after_looking_does_not_count(tmp_path: Path) -> None:
+    """At .1, where every answer of grpo is right."""
+    four = TOML.replace("1e-2]", "1e-2, 1e-1]")
+    database = lab(tmp_path, RIGHT | {"grpo@0.1": (20, 20, 20), "gspo@0.1": (1, 2, 3)}, four)
+    path = database.parent / "rates" / "study.json"
+    content = json_of(path)
+    first = locked_of(content) | {"arms": {arm: content["arms"][arm] for arm in RIGHT}}
+    write_json(path, content | {"superseded": [first]})
+    ingest(database.parent)
+    grpo, _ = curve_of(database).curves
+    assert len(grpo.points) == 3
+    assert grpo.height == pytest.approx((16 + 17 + 18) / 60)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +159,4 @@ def test_recorded_curves_of_the_main_study_s_model() -> None:
         table = scores.loc[rule].to_numpy()
         assert peak_heights(table).mean() == pytest.approx(height, abs=5e-4)
         assert values[best_without_seed(table)].tolist() == [place] * 3
-        assert math.isfinite(table.sum())
+        assert np.isfinite(table).all()

@@ -19,7 +19,7 @@ def levels(**scores: tuple[float, float, float]) -> Change:
 
     def share(run: object, step: int) -> float:
         start, best, final = scores[run.arm]  # type: ignore[attr-defined]
-        score = start if step == 0 else best if step == 4 else final
+        score: float = {0: start, 4: best}.get(step, final)
         return score + 0.05 * (run.seed % 2)  # type: ignore[attr-defined]
 
     return right(share)
@@ -31,7 +31,8 @@ def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -
     gspo keeps (.45 - .5) / .1, and is .1 behind at the best evaluation.
     """
     change = levels(grpo=(0.5, 0.7, 0.2), gspo=(0.5, 0.6, 0.45))
-    database = make_lab(tmp_path, TWO_ARMS + LAST, seeds=5, change=change)
+    chosen = 'chosen = "at the rate where both lose"'
+    database = make_lab(tmp_path, TWO_ARMS + LAST + chosen, seeds=5, change=change)
     with source(database) as study:
         said = answer(study)
         found = reference_levels(study)["gspo"]
@@ -55,7 +56,14 @@ def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -
         "Start, best evaluation, end: grpo 0.520, 0.720, 0.220 (keeps less than nothing of its best"
         " gain); gspo 0.520, 0.620, 0.470"
     )
-    assert "gspo loses less than grpo" in rendered(database).html
+    screen = rendered(database).html.partition('<p class="next">')[0].replace("\u00a0", " ")
+    for told in (
+        "gspo loses less than grpo",
+        "Score: the share of right answers on addition, from 0 to 1",
+        "Unstable: a run that collapsed, regressed, or ended below half of its best score",
+        "How the settings were chosen: at the rate where both lose",
+    ):
+        assert told in screen
 
 
 def test_a_gain_that_is_kept_changes_no_headline(tmp_path: Path) -> None:

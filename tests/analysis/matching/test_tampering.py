@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,16 @@ def study(edit: Callable[[JsonObject], Any], *, lock: bool = True, keep: bool = 
     """
 
     def tamper(lab: SealedLab) -> None:
-        path = lab.home / "study.json"
-        content = json_of(path)
-        before = json.loads(json.dumps(locked_of(content)))
-        edit(content)
-        if lock:
-            content["digest"] = digest(locked_of(content))
-        if keep:
-            content |= {
-                "superseded": [before],
-                "edits": [{"at": "2026-01-01", "what": "seeds added: 2"}],
-            }
-        path.write_text(json.dumps(content))
+        def change(content: JsonObject) -> None:
+            before = deepcopy(locked_of(content))
+            edit(content)
+            if lock:
+                content["digest"] = digest(locked_of(content))
+            if keep:
+                content["superseded"] = [before]
+                content["edits"] = [{"at": "2026-01-01", "what": "seeds added: 2"}]
+
+        lab.edit_json("study.json", change)
 
     return tamper
 
@@ -87,10 +86,7 @@ def spec(runs: Sequence[str], edit: Callable[[JsonObject], Any]) -> Tampering:
 
     def tamper(lab: SealedLab) -> None:
         for run in runs:
-            path = lab.home / run / "run.json"
-            content = json_of(path)
-            edit(content)
-            path.write_text(json.dumps(content))
+            lab.edit_json(f"{run}/run.json", edit)
 
     return tamper
 
@@ -234,20 +230,19 @@ def last_line_behind(lab: SealedLab) -> None:
         journal.write([GradeRecord(bench="sums", step=4, problem=ID, sample=0, correct=1)])
 
 
-def exchanged_lines(lab: SealedLab) -> None:
-    lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
-    lines[30], lines[31] = lines[31], lines[30]
-    lab.journal(RUN).write_bytes(b"".join(lines))
+def in_file(edit: Callable[[list[bytes]], list[bytes]]) -> Callable[[SealedLab], None]:
+    """Whole lines of a journal are moved or deleted."""
+
+    def tamper(lab: SealedLab) -> None:
+        path = lab.journal(RUN)
+        path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
+
+    return tamper
 
 
-def line_deleted(lab: SealedLab) -> None:
-    lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
-    lab.journal(RUN).write_bytes(b"".join(lines[:30] + lines[31:]))
-
-
-def last_word_deleted(lab: SealedLab) -> None:
-    lines = lab.journal(RUN).read_bytes().splitlines(keepends=True)
-    lab.journal(RUN).write_bytes(b"".join(lines[:-1]))
+exchanged_lines = in_file(lambda lines: [*lines[:30], lines[31], lines[30], *lines[32:]])
+line_deleted = in_file(lambda lines: lines[:30] + lines[31:])
+last_word_deleted = in_file(lambda lines: lines[:-1])
 
 
 def unsealed(items: Lines) -> None:
@@ -577,6 +572,17 @@ def test_a_tampering_is_named_and_no_verdict_said(lab: SealedLab, what: str) -> 
     assert not found.ok
     assert failed(found) >= names, failed(found)
     assert found.reasons[next(iter(found.reasons))]
+
+
+@pytest.mark.parametrize(("keep", "check"), [(False, "identity"), (True, "lock")])
+def test_names_of_a_contrast_that_were_swapped_withhold_it(
+    tmp_path: Path, keep: bool, check: str
+) -> None:
+    named = '[verdict]\ncontrast = { grpo = -1, gspo = 1 }\nnames = ["the new", "the old"]'
+    lab = SealedLab(tmp_path, bench=named)
+    study(lambda s: s["verdict"]["names"].reverse(), keep=keep)(lab)
+    assert failed(lab.certified()) == {check}
+    assert lab.verdict()["word"] == "no verdict"
 
 
 @pytest.mark.parametrize("what", ADMITTED)

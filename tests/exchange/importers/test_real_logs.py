@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from laboratory import json_of
 from logs import bring, brought, opened, report
 from public_data import public
 
@@ -40,9 +41,7 @@ def last_fifth(values: list[float]) -> float:
 )
 def test_trl_s_rows_are_its_file_s(tmp_path: Path, name: str, rule: str, clip: str) -> None:
     path = public(f"logs/{name}")
-    rows = [
-        row for row in json.loads(path.read_text())["log_history"] if "train_runtime" not in row
-    ]
+    rows = [row for row in json_of(path)["log_history"] if "train_runtime" not in row]
     assert len(rows) == 12
     options = ("--study", "x", "--arm", rule, "--seed", 0, "--set", f"objective={rule}")
     assert bring(tmp_path, "trl", path, *options).code == 0
@@ -63,9 +62,7 @@ def test_trl_s_rows_are_its_file_s(tmp_path: Path, name: str, rule: str, clip: s
     assert tail.values == {(rule, 0): pytest.approx(last_fifth(rewards))}
     halves = [(one + other) / 2 for one, other in pairwise(rewards)]
     assert area.values == {(rule, 0): pytest.approx(fmean(halves))}
-    assert json.loads((tmp_path / "runs" / "x" / rule / "s0" / "run.json").read_text())[
-        "settings"
-    ] == {
+    assert json_of(tmp_path / "runs" / "x" / rule / "s0" / "run.json")["settings"] == {
         "objective": {
             "preset": rule,
             "importance_sampling_level": "token" if rule == "grpo" else "sequence",

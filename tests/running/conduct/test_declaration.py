@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from calling import lab_error
 from counting import Bench
-from laboratory import write_lines
+from laboratory import json_of, write_lines
 
 from gspo_lab.report.views.provenance import reproduce
 from gspo_lab.running.conduct import study_lock
@@ -41,7 +41,7 @@ def leave_begun(bench: Bench, *runs: str) -> None:
 
 
 def on_disk(bench: Bench) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((bench.home / "study.json").read_text())
+    content: dict[str, Any] = json_of(bench.home / "study.json")
     return content
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from assertions import assert_fields
 from calling import lab_error
+from laboratory import json_of
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.running.conduct.replication import replication
@@ -28,11 +29,11 @@ def runs(tmp_path: Path) -> Path:
 def kept(study: Study, runs: Path) -> Declaration:
     """What study.json says when the study has been declared."""
     declare(study, runs / study.name)
-    return Declaration.parse(json.loads((runs / study.name / "study.json").read_text()), study.name)
+    return Declaration.parse(json_of(runs / study.name / "study.json"), study.name)
 
 
 def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
-    initial = Declaration.parse(json.loads((runs / "toy" / "study.json").read_text()), "toy")
+    initial = Declaration.parse(json_of(runs / "toy" / "study.json"), "toy")
     expected = replication("toy", runs)
     assert (expected.study.name, expected.study.seeds, expected.begun) == (
         "toy-r1",
@@ -45,7 +46,7 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     assert_fields(
         declared, digest=declared.content_digest, verdict=initial.verdict, question=initial.question
     )
-    locked = json.loads((runs / "toy-r1" / "study.json").read_text())
+    locked = json_of(runs / "toy-r1" / "study.json")
     changed = Declaration.parse(
         locked | {"parent": locked["parent"] | {"study": "another"}}, "toy-r1"
     )
@@ -59,9 +60,7 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
 
 def test_an_unfinished_replication_is_gone_on_with_and_another_counts_on(runs: Path) -> None:
     path = runs / "toy" / "study.json"
-    content = json.loads(
-        path.read_text()
-    )  # of a study that grew, which is replicated as if it had always been so
+    content = json_of(path)  # of a study that grew, which is replicated as if it had always been so
     path.write_text(
         json.dumps(
             content | {"superseded": [content], "edits": [{"at": "", "what": "question, was: ?"}]}

@@ -1,6 +1,5 @@
 """A mixture that is made of a dense model computes what that does, until noise is added."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 import transformers as tf
 from assertions import assert_fields
 from calling import gspo_lab, lab_error
+from laboratory import json_of
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.study import load_study
@@ -78,7 +78,7 @@ def test_noise_makes_the_experts_differ(tmp_path: Path) -> None:
     again = upcycle(source, tmp_path / "again", UpcycleTable(noise=0.5))
     assert result.kl > 1e-6
     assert result == again
-    manifest = json.loads((tmp_path / "moe" / "upcycled.json").read_text())
+    manifest = json_of(tmp_path / "moe" / "upcycled.json")
     assert_fields(manifest, experts=4, kl=result.kl)
     weights = (tmp_path / "moe" / "model.safetensors").read_bytes()
     assert weights == (tmp_path / "again" / "model.safetensors").read_bytes()
