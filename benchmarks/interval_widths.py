@@ -52,7 +52,11 @@ def reports(path: Path) -> Iterator[tuple[str, Scores]]:
         compared = study["answer"]["comparisons"]
         if len(compared) > 1:
             pairs = {arm: verdict["paired"] for arm, verdict in compared.items()}
-            differences = {arm: paired["differences"] for arm, paired in pairs.items()}
+            differences = {
+                arm: paired["differences"]
+                for arm, paired in pairs.items()
+                if arm in study["answer"]["arms"]
+            }
             seeds = len(next(iter(differences.values())))
             yield name, {study["answer"]["baseline"]: [0.0] * seeds, **differences}
 
