@@ -33,6 +33,9 @@ def _usage_in_one_line() -> Iterator[None]:
             raise
         program = error.ctx.command_path if error.ctx else "gspo-lab"
         raise LabError(f"{error.format_message().rstrip('.')}; see {program} --help") from None
+    except typer.Abort:  # Ctrl-C at a question
+        typer.echo("\ngspo-lab: interrupted", err=True)
+        raise typer.Exit(Exit.INTERRUPTED) from None
 
 
 class _Commands(TyperGroup):

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,7 +53,11 @@ def evaluate(
         ),
     ],
     study: Annotated[
-        str | None, typer.Option(help="Evaluate the runs of this study. Default: the latest.")
+        str | None,
+        typer.Option(
+            help="Evaluate the runs of this study. Default: the latest. With --model: name its"
+            " [[bench]]."
+        ),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="Evaluate only this run, for example my_study/gspo/s0.")
@@ -131,10 +135,14 @@ def evaluate(
     from gspo_lab.cli.published_score import PublishedNumber
     from gspo_lab.recording.store import ingest
     from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides
-    from gspo_lab.tasks.evaluation.evaluated_models import model_subject, server_subject
+    from gspo_lab.tasks.evaluation.evaluated_models import (
+        model_subject,
+        run_subjects,
+        server_subject,
+    )
     from gspo_lab.training.models.wording import has_chat_template
 
-    if model is not None and (study or run):
+    if model is not None and (run or (study and server)):
         raise LabError(
             "--model is evaluated instead of the runs of a study: remove --study and --run"
         )
@@ -165,18 +173,25 @@ def evaluate(
         ]
     elif model is not None:
         subject = model_subject(runs, model, seed=seed, device=device)
-        pairs = [(task, subject) for task in benches_of(chat=has_chat_template(model))]
+        chat = has_chat_template(model)
+        if study is None:
+            benches = benches_of(chat=chat)
+        else:
+            _, _, benches = _runs_and_benches(runs, study, None, bench, benches_of, chat)
+        pairs = list(product(benches, [subject]))
     else:
-        study, pairs = _runs_and_benches(runs, study, run, bench, benches_of, device)
+        study, ids, benches = _runs_and_benches(runs, study, run, bench, benches_of)
+        subjects = [run_subjects(RunFolder(runs / run_id), device=device) for run_id in ids]
+        pairs = list(product(benches, chain.from_iterable(subjects)))
 
     _check_graders(pairs)
     missing = _ask_all(pairs, runs, "" if server is None else f"waiting for {server}")
     ingest(runs)
-    benches = {bench.evaluation: bench for bench, _ in pairs}
+    by_evaluation = {bench.evaluation: bench for bench, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
     served = model if server is not None else None
     compared_study = None if run or model else study
-    graded = show_scores(runs, ids, benches, compared_study, json, served, number)
+    graded = show_scores(runs, ids, by_evaluation, compared_study, json, served, number)
     if missing or not graded:
         raise typer.Exit(Exit.INCOMPLETE)
 
@@ -247,12 +262,13 @@ def _runs_and_benches(
     run: str | None,
     names: Sequence[str],
     benches_of: "Callable[..., list[Bench]]",
-    device: str,
-) -> "tuple[str, list[tuple[Bench, EvaluatedModel]]]":
-    """The start and the end of every run of the study, each with every benchmark; and the study's
-    name.
+    chat: bool | None = None,
+) -> "tuple[str, list[str], list[Bench]]":
+    """The study's name, its runs, and the benchmarks, which may be its own.
+
+    They are asked of a `chat` model or not; None: as the runs' own models are.
     """
-    from gspo_lab.tasks.evaluation.evaluated_models import run_chats, run_subjects
+    from gspo_lab.tasks.evaluation.evaluated_models import run_chats
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, run.partition("/")[0] if run else study, runs)
@@ -263,16 +279,13 @@ def _runs_and_benches(
         raise LabError(f"{problem}; {name} has {', '.join(recorded) or 'none'}")
     folder = RunFolder(runs / ids[0])
     run_of_folder = folder.run()
-    chat = run_chats(folder)
+    chat = run_chats(folder) if chat is None else chat
     study_task = run_of_folder.settings.task
     base = Path(run_of_folder.base)
     study_benches = {table.name: table for table in run_of_folder.settings.bench}
     _check_names(names, study_benches, name)
     benches = benches_of(chat=chat, study_task=study_task, study_benches=study_benches, base=base)
-    subjects: list[EvaluatedModel] = []
-    for run_id in ids:
-        subjects += run_subjects(RunFolder(runs / run_id), device=device)
-    return name, list(product(benches, subjects))
+    return name, ids, benches
 
 
 def _check_names(names: Sequence[str], study_benches: JsonMapping, study: str) -> None:

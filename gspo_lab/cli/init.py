@@ -43,15 +43,16 @@ def init(
     """
     from gspo_lab.study.new_study import OWN, write_study
 
-    asks = sys.stdin.isatty()
-    if model is None:
-        model = MODEL
-        if asks:
-            model = typer.prompt("model (a folder, a Hub id, or built-in)", default=MODEL)
-    if task is None:
-        task = OWN
-        if asks:
-            task = typer.prompt("task (own, or built-in: addition, chain, guess)", default=OWN)
-    paths = write_study(folder, model, task)
+    paths = write_study(
+        folder,
+        model or _ask("model (a folder, a Hub id, or built-in)", MODEL),
+        task or _ask("task (own, or built-in: addition, chain, guess)", OWN),
+    )
     print_lines(map(str, paths))
     print_lines([f"next: gspo-lab plan {paths[0]}"])
+
+
+def _ask(question: str, default: str) -> str:
+    """The answer without blanks around it; the default where it is empty, or outside a terminal."""
+    answer: str = typer.prompt(question, default=default) if sys.stdin.isatty() else default
+    return answer.strip() or default

@@ -97,6 +97,12 @@ def run(
 def _confirm_more_runs(study: "Study") -> None:
     """Ask before a study trains more seeds than its file declares. LabError without a terminal."""
     declared = len(study.file_seeds)
+    undeclared = [str(seed) for seed in study.seeds if seed not in study.file_seeds]
+    if undeclared:
+        options.warn(
+            f"not among the {declared} seeds that {study.path} declares:"
+            f" {', '.join(undeclared)}; a verdict on those does not count them"
+        )
     if len(study.seeds) <= declared:
         return
     surplus = f"{len(study.runs())} runs, and {study.path} declares {len(study.arms) * declared}"

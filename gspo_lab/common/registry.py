@@ -29,6 +29,8 @@ from gspo_lab.common.paths import beside
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.user_code import FromSource, from_source
 
+Names = Mapping[str, str]
+"""Name -> "module:attribute"."""
 EXTRA_OF = {
     "torch": "train",
     "transformers": "train",
@@ -47,7 +49,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 @cache
-def installed(kind: str) -> Mapping[str, str]:
+def installed(kind: str) -> Names:
     """Name -> "module:attribute" of what installed packages add to a kind; nothing of them is
     imported.
     """
@@ -55,14 +57,14 @@ def installed(kind: str) -> Mapping[str, str]:
     return {point.name: point.value for point in entry_points(group=f"gspo_lab.{group}")}
 
 
-def names_of(kind: str, table: Mapping[str, str]) -> Mapping[str, str]:
+def names_of(kind: str, table: Names) -> Names:
     """The built-in `table` of a kind with the additions of installed packages, which cannot replace
     built-in names.
     """
     return {**installed(kind), **table}
 
 
-def read_description(kind: str, name: str, table: Mapping[str, str]) -> dict[str, Any]:
+def read_description(kind: str, name: str, table: Names) -> dict[str, Any]:
     """What stands in the TOML file beside the code of `name`: `about.toml` of a package, `x.toml`
     of a module `x.py`.
 
@@ -83,7 +85,7 @@ def read_description(kind: str, name: str, table: Mapping[str, str]) -> dict[str
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = None) -> Any:
+def look_up(kind: str, name: str, table: Names, base: Path | None = None) -> Any:
     """The object that `name` stands for. `kind` is the word used in messages ("task", "engine");
     `base` is the folder that a file's path starts from. LabError where there is no such name, or it
     cannot be imported.
@@ -154,7 +156,7 @@ def one_line_error(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def require_known(kind: str, name: str, table: Mapping[str, str]) -> None:
+def require_known(kind: str, name: str, table: Names) -> None:
     """LabError where `name` is no name of the kind, "module:attribute" or "file.py:attribute";
     imports nothing.
     """

@@ -64,6 +64,8 @@ class Points:
     positions: Mapping[str, Floats] = field(default_factory=dict)
 
 
+PointsByRun = dict[str, dict[int, Points]]
+"""Arm -> seed -> points."""
 ByRun = Mapping[str, Mapping[int, Points]]
 """Arm -> seed -> its line."""
 
@@ -208,7 +210,7 @@ def by_run(study: Source, rows: Sequence[JsonMapping], x: str, y: str) -> ByRun:
     numbers: dict[tuple[str, int], list[list[OptionalFloat]]] = {}
     for row in rows:
         numbers.setdefault((row["arm"], row["seed"]), []).append([row[name] for name in names])
-    out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
+    out: PointsByRun = {arm: {} for arm in study.arms}
     for (arm, seed), listed in numbers.items():
         values = dict(zip(names, np.asarray(listed, dtype=np.float64).T, strict=True))
         positions = {axis: values[axis] for axis in AXES if axis in values}
@@ -258,11 +260,11 @@ def steps_of(study: Source) -> int:
 
 def points(
     study: Source, metric: str, *, envelope: bool = False, compute: bool = False
-) -> dict[str, dict[int, Points]]:
+) -> PointsByRun:
     """Per arm and seed one metric's course; with `compute` also its places on the axes of
     `AXES`.
     """
-    out: dict[str, dict[int, Points]] = {arm: {} for arm in study.arms}
+    out: PointsByRun = {arm: {} for arm in study.arms}
     places = axes(study)[0] if compute else {}
     for track in course(study).tracks:
         if track.arm in out:

@@ -13,6 +13,9 @@ from gspo_lab.common.registry import nearest
 from gspo_lab.study.declaration import Arm, Sweep
 from gspo_lab.study.verdict_tables import VerdictTable
 
+Weights = Mapping[str, float]
+"""Arm -> its weight."""
+
 ROUNDING = 1e-9
 Levels = tuple[int, ...]
 """Per arm the index of its value of a factor, in the order in which the values first appear."""
@@ -127,7 +130,7 @@ def broken_over(verdict: VerdictTable, sweep: Sweep | None, seeds: int) -> list[
     return []
 
 
-def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+def sides(weights: Weights) -> tuple[dict[str, float], dict[str, float]]:
     """The two weighted means that a contrast compares, negative weights first; each side's weights
     sum to 1.
     """
@@ -136,7 +139,7 @@ def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, flo
     return negative, {arm: weight / size for arm, weight in weights.items() if weight > 0}
 
 
-def signed_sides(negative: Mapping[str, float], positive: Mapping[str, float]) -> dict[str, float]:
+def signed_sides(negative: Weights, positive: Weights) -> dict[str, float]:
     """The weights of the difference of two sides."""
     return {arm: -weight for arm, weight in negative.items()} | dict(positive)
 
@@ -149,7 +152,7 @@ def side_names(verdict: VerdictTable) -> tuple[str, str]:
     return formula(negative), formula(positive)
 
 
-def squared_weights(weights: Mapping[str, float] | None) -> float:
+def squared_weights(weights: Weights | None) -> float:
     """The variance of a contrast of independent arms, in units of one arm's variance; 2 for a pair
     (None).
     """
@@ -159,7 +162,7 @@ def squared_weights(weights: Mapping[str, float] | None) -> float:
     return sum(weight**2 for weight in (*negative.values(), *positive.values()))
 
 
-def formula(side: Mapping[str, float]) -> str:
+def formula(side: Weights) -> str:
     """A weighted mean of arms in words: `(gspo + gspo-replay) / 2`."""
     if len(side) == 1:
         return next(iter(side))

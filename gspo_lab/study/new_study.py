@@ -54,9 +54,15 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
     existing = [file for file in texts if (folder / file).exists()]
     if existing:
         raise LabError(f"{folder / existing[0]} exists: name another folder, gspo-lab init FOLDER")
-    for file, text in texts.items():
-        with atomic_file(folder / file) as draft:
-            draft.write_text(text, encoding="utf-8")
+    try:
+        for file, text in texts.items():
+            with atomic_file(folder / file) as draft:
+                draft.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(
+            f"{folder}: this folder cannot be made or written ({error.strerror}); name another"
+            " one, gspo-lab init FOLDER"
+        ) from error
     return [folder / file for file in texts]
 
 

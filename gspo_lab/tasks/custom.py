@@ -323,17 +323,18 @@ def _read(path: Path) -> dict[int, Problem]:
         if not line.strip():
             continue
         problem = _problem(f"{path}:{number}", line)
-        if problem.id in lines:
-            if problem.id == _prompt_id(problem.prompt):
-                same = "prompt"
-                remedy = 'remove one of them, or give each line its own "id"'
-            else:
-                same = f"id '{problem.id}'"
-                remedy = 'give each line its own "id"'
+        same = f"id '{problem.id}'"
+        key = problem.id
+        remedy = 'give each line its own "id"'
+        if problem.id == _prompt_id(problem.prompt):
+            same = "prompt, blanks aside,"
+            key = " ".join(problem.prompt.split())
+            remedy = f"remove one of them, or {remedy}"
+        if key in lines:
             raise LabError(
-                f"{path}:{number}: the {same} is also that of line {lines[problem.id]}; {remedy}"
+                f"{path}:{number}: the {same} is also that of line {lines[key]}; {remedy}"
             )
-        lines[problem.id] = number
+        lines[key] = number
         problems[number] = problem
     if not problems:
         raise LabError(f"{path}: no problems; write one JSON object per line")

@@ -17,6 +17,9 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.tasks.base import Grade, Problem, flag
 
+Function = Callable[..., object]
+"""A reward function of a user."""
+
 TRL = "TRL"
 VERL = "verl"
 LAB = "gspo-lab"
@@ -62,9 +65,7 @@ def signature_of(function: object) -> str | None:
     return LAB if len(required) == 2 else None
 
 
-def as_grader(
-    name: str, function: Callable[..., object], options: JsonMapping
-) -> Callable[..., object]:
+def as_grader(name: str, function: Function, options: JsonMapping) -> Function:
     """`function` as `grade(problem, answer)`.
 
     LabError for an option or a parameter that its signature lacks, and for an async function.
@@ -84,9 +85,7 @@ def as_grader(
     return _verl_grader(name, function, options)
 
 
-def _trl_grader(
-    name: str, function: Callable[..., object], options: JsonMapping
-) -> Callable[..., object]:
+def _trl_grader(name: str, function: Function, options: JsonMapping) -> Function:
     parameters = inspect.signature(function).parameters
     takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
     for param in parameters.values():
@@ -128,9 +127,7 @@ def _only_reward(rewards: Any) -> object:
     )
 
 
-def _verl_grader(
-    name: str, function: Callable[..., object], options: JsonMapping
-) -> Callable[..., object]:
+def _verl_grader(name: str, function: Function, options: JsonMapping) -> Function:
     source = options.get("data_source", "")
     if not isinstance(source, str):
         raise LabError(f"task '{name}': data_source = {source!r} must be text")

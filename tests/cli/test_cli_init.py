@@ -52,6 +52,17 @@ def test_init_keeps_files_that_are_there_and_names_unknown_tasks(
     assert "did you mean 'addition'" in unknown.err
 
 
+@pytest.mark.parametrize("folder", ["/proc/x", "/sys/x/y", "problems.jsonl/x", "problems.jsonl"])
+def test_a_folder_that_cannot_be_made_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("problems.jsonl").write_text("mine")
+    refused = gspo_lab("init", folder)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "name another one, gspo-lab init FOLDER" in refused.err
+
+
 def test_the_quickstart_beside_it_is_the_repository_s() -> None:
     template = Path(__file__).parents[2] / "gspo_lab" / "study" / "templates" / "quickstart.toml"
     assert template.read_text() == QUICKSTART.read_text()

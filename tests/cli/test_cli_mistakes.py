@@ -84,78 +84,13 @@ def test_run_and_plan_refuse_alike(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("update.minibatches=1", "arm.grpo and arm.gspo differ only in"),
-        ("update.minibatches=3", "cannot be split into update.minibatches = 3 equal parts"),
-        ("--set nonsense", "write it as --set table.key=value"),
-        ("model=tiny-qwen4", "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
-        ("model=no/such/folder", "no model folder 'no/such/folder'"),
-        ("model=hollow", "hollow; wanted model.safetensors"),
-        ("model=empty", "empty; is it the folder that save_pretrained"),
-        (
-            "update.lora_rank=129",
-            (
-                "update.lora_rank = 129: the layers of 'tiny-qwen3' are 128 wide, and an adapter of"
-                " a higher rank has more"
-            ),
-        ),
-        (
-            "update.learning_rate=1e300",
-            "update.learning_rate: input should be less than or equal to 100",
-        ),
-        ("seeds=1000000000000000000000000000000", "seeds are more than the 10000 that make sense"),
-        ("model=mute", "no tokenizer in the model folder "),
-        ("task=adition", "unknown task 'adition' (did you mean 'addition'?)"),
-        (
-            "task=aime24",
-            "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k",
-        ),
-        ("task.digts=2", "unknown option 'digts' (did you mean 'digits'?)"),
-        ("task=mine.py:grade", "no file"),
-        ("routing_replay=old-policy", "'tiny-qwen3' is dense"),
-        ("rollout.sampler=vlm", "unknown sampler 'vlm' (did you mean 'vllm'?)"),
-        (
-            "rollout.sampler=vllm routing_replay=rollout device=cpu",
-            (
-                "'vllm' does not tell them on a CPU (that needs its model runner V2, and that"
-                " Triton); use"
-            ),
-        ),
+        *cases(__file__, "a_wrong_wish_is_refused_before_anything_is_written"),
         pytest.param(
             "rollout.sampler=vllm",
             "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is"
             " a GPU",
             marks=pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed"),
         ),
-        (
-            "rollout.sampler=os:system",
-            "no sampler: it is called as system(model, tokenizer, dtype, rows) (",
-        ),
-        ("rollout.sampler=os:sep", "the sampler 'os:sep' is str, not a class or a function"),
-        ("rollout.sampler=collections:namedtuple", "'collections:namedtuple' is no sampler: it is"),
-        ("rollout.sampler=own.py:Half", "'own.py:Half' is no sampler: it has no pause, facts"),
-        ("rollout.sampler=own.py:Gone", "'own.py' has no 'Gone'"),
-        (
-            "rollout.sampler=bad.py:Any",
-            "importing it failed with ZeroDivisionError: division by zero",
-        ),
-        ("engine=os:system", "engine 'os:system': the option 'command' is missing; set it"),
-        ("engine=own.py:Half", "engine 'own.py:Half': the option 'model' is missing; set it"),
-        ("engine=builtins:dict", "the engine 'builtins:dict' is no engine: it has no train"),
-        ("engine=no.such:Engine", "cannot be imported: no module named 'no'"),
-        (
-            "task=builtins:dict",
-            "task 'builtins:dict': making it failed with ValueError: no signature",
-        ),
-        ("--arms grpo,gpso", "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
-        ("--arms ,", "--arms: names no arm"),
-        ("--seeds two", "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
-        (
-            "--seeds 0",
-            "--seeds 0: a count lies from 1 to 10000; name one seed with --seed 0",
-        ),
-        ("--seeds -3", "--seeds -3: a count lies from 1 to 10000"),
-        ("--seeds 1,1", "seeds: [1, 1] holds a seed twice"),
-        ("--seeds 3,-1", "seeds: need at least one, all whole numbers >= 0"),
     ],
 )
 def test_a_wrong_wish_is_refused_before_anything_is_written(

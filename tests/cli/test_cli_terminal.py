@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
+from case_tables import cases
 from synthetic_lab import make_lab
 
 from gspo_lab.cli.output import wrapped
@@ -83,16 +85,7 @@ def test_the_answer_below_a_reports_path_is_wrapped_too(runs: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [
-        ("short", ["short"]),
-        (
-            "    reason: one two three four",
-            ["    reason: one two", "            three", "            four"],
-        ),
-        ("  at  equal  one two three", ["  at  equal  one two", "             three"]),
-        ("warning: one two three four", ["warning: one two", "  three four"]),
-        ("averyveryverylongwordthatstays whole", ["averyveryverylongwordthatstays", "  whole"]),
-    ],
+    cases(__file__, "a_line_goes_on_under_its_last_column"),
 )
 def test_a_line_goes_on_under_its_last_column(line: str, wanted: list[str]) -> None:
     assert wrapped(line, 20) == wanted
@@ -102,6 +95,8 @@ ANSWERS = {
     b"\n\n": ("tiny-qwen3", "grader.py:grade"),
     b"tiny-olmoe\naddition\n": ("tiny-olmoe", "addition"),
     b"Qwen/Qwen3-0.6B\n\n": ("Qwen/Qwen3-0.6B", "grader.py:grade"),
+    b" tiny-olmoe\t\n addition \n": ("tiny-olmoe", "addition"),
+    b"  \n \n": ("tiny-qwen3", "grader.py:grade"),
 }
 """Typed at the questions of `init`: the study's model and task."""
 
@@ -116,6 +111,19 @@ def test_init_asks_for_the_model_and_the_task(
     assert lines[-1] == "next: gspo-lab plan mine/mine.toml"
     settings = load_study(Path("mine/mine.toml")).arms["gspo"].settings
     assert (settings.model, settings.task.name) == ANSWERS[typed]
+
+
+def test_ctrl_c_at_a_question_ends_with_130(tmp_path: Path) -> None:
+    _, theirs = pty.openpty()
+    command = [sys.executable, "-m", "gspo_lab.cli", "init", str(tmp_path / "mine")]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stdout.read(5) == b"model"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[1] == b"\ngspo-lab: interrupted\n"
+    assert process.returncode == 130
 
 
 def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:

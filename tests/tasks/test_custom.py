@@ -209,47 +209,9 @@ def test_stop_and_max_tokens(tmp_path: Path) -> None:
     assert build(tmp_path).max_tokens == 58
 
 
-ONE = '{"prompt": "a", "reference": "b"}\n'
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (ONE + "{broken\n", "problems.jsonl:2: not JSON: "),
-        ("\n\n" + ONE + "[" * 100_000 + "\n", "problems.jsonl:4: not JSON: "),
-        (ONE + "[1, 2]\n", "problems.jsonl:2: must be an object, .* not list"),
-        ('{"prompt": "", "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
-        ('{"prompt": 7, "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
-        ('{"prompt": "a"}\n', 'problems.jsonl:1: "reference" is missing'),
-        ('{"prompt": "a", "reference": true}\n', 'problems.jsonl:1: "reference" is missing'),
-        (
-            '{"prompt": "a", "reference": "b", "demonstration": 1}\n',
-            '1: "demonstration" must be text',
-        ),
-        (
-            '{"prompt": "a", "reference": "b", "id": 1.5}\n',
-            '1: "id" must be text or a whole number',
-        ),
-        ('{"prompt": "a", "reference": "b", "id": ""}\n', '1: "id" must be text or a whole number'),
-        (
-            '{"question": "a", "answer": "b"}\n',
-            "1: unknown key 'question'; known: id, prompt, reference",
-        ),
-        (ONE + "\n" + ONE, "problems.jsonl:3: the prompt is also that of line 1"),
-        (
-            ONE[:-2] + ', "id": 7}\n' + ONE[:-2] + ', "id": "7"}\n',
-            "2: the id '7' is also that of line 1",
-        ),
-        ('{"prompt": "\\ud800", "reference": "b"}\n', "1: half a surrogate pair"),
-        ("", "problems.jsonl: no problems; write one JSON object per line"),
-        (
-            ONE,
-            (
-                "problems.jsonl: no held-out problems with held_out = 0.2; add problems or change"
-                " held_out"
-            ),
-        ),
-    ],
+    cases(__file__, "bad_problem_files"),
 )
 def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
     with lab_error(message) as caught:

@@ -80,7 +80,7 @@ def reward(case: Case) -> Finding:
         return Finding("ok", f"{value}; not judged: that needs 19 rows")
     value += f", best moving average {outcome.peak:.3g}"
     advice = f"stop at the best score; {case.setup.keys('rate', 'range')}"
-    onset = outcome.collapse or outcome.regression
+    onset = outcome.unstable_at
     if onset is not None:
         value += f": it falls, from step {onset} on"
         return Finding("error" if outcome.collapse else "warn", value, advice)

@@ -11,6 +11,7 @@ import numpy as np
 from gspo_lab.analysis.diagnosis.own_run import MINIBATCHES, read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers import read_log as read_run
 from gspo_lab.exchange.importers.base import JSON_TEXT, RunSpec, head_of
@@ -95,8 +96,8 @@ class TrainingLog:
     source: str
     program: str
     version: str | None
-    settings: Mapping[str, Any]
-    config: Mapping[str, Any]
+    settings: JsonMapping
+    config: JsonMapping
     notes: Sequence[str] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     rounded: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -111,8 +112,9 @@ class TrainingLog:
                     keys += [metric.column or logged, logged]
             for key in keys:
                 if key in self.rows:
-                    metrics = self.metrics.items()
-                    logged = next((own for own, metric in metrics if metric.column == key), key)
+                    logged = next(
+                        (own for own, metric in self.metrics.items() if metric.column == key), key
+                    )
                     steps, values = np.array([*self.rows[key].items()]).T
                     _, hidden = self.rounded.get(logged, ("", 0))
                     return Series(logged, steps, values, hidden)
@@ -120,7 +122,7 @@ class TrainingLog:
 
 
 def read_log(
-    spec: RunSpec, run: str | None = None, settings: Mapping[str, Any] | None = None
+    spec: RunSpec, run: str | None = None, settings: JsonMapping | None = None
 ) -> TrainingLog:
     """Read a log by its spec, whose source may be "" (guessed from the path).
 
@@ -211,7 +213,7 @@ def guess_source(path: Path) -> str:
     return "items" if {"problem", "correct"} <= entry.keys() else "jsonl"
 
 
-def _head(path: Path) -> Mapping[str, Any] | None:
+def _head(path: Path) -> JsonMapping | None:
     """The first object of JSON Lines; None for a console's text."""
     return next(entries(path), ("", {}))[1] if JSON_TEXT.match(head_of(path)) else None
 

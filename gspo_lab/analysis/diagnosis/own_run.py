@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import JournalReader, from_dict, in_force
 from gspo_lab.recording.records import ROLLOUT, AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -21,7 +21,7 @@ MINIBATCHES = {"": slice(None), FIRST: slice(1), LATER: slice(1, None), LAST: sl
 """Prefix -> the mini-batches of a rollout batch whose mean it is."""
 
 
-def read_own_run(path: Path) -> tuple[dict[str, Any], str | None, Iterator[Record]]:
+def read_own_run(path: Path) -> tuple[JsonObject, str | None, Iterator[Record]]:
     """The settings, the version and the records of a run, by its folder or its journal. LabError
     if it is no run of gspo-lab.
     """

@@ -4,12 +4,11 @@ Every field is None where nothing tells. Programs name these differently, and so
 several keys, so each program has a function here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
-from gspo_lab.common.plain_data import table_beside
+from gspo_lab.common.plain_data import JsonMapping, table_beside
 from gspo_lab.exchange.importers.trl import MODEL_KEYS
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
@@ -133,7 +132,7 @@ def setup_of(log: TrainingLog) -> Setup:
     return PROGRAMS[log.program](setup, log.config) if log.program in PROGRAMS else setup
 
 
-def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
+def _trl(setup: Setup, config: JsonMapping) -> Setup:
     """TRL and ms-swift: the old log-probs are the trainer's, and with one update per generated
     batch the policy's own (grpo_trainer.py: `generate_every`). TRL before 0.16 has no iterations
     and makes one update.
@@ -159,7 +158,7 @@ def _trl(setup: Setup, config: Mapping[str, Any]) -> Setup:
     )
 
 
-def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
+def _verl(setup: Setup, config: JsonMapping) -> Setup:
     """verl: GSPO's loss has one aggregation, whatever `loss_agg_mode` says (core_algos.py). A
     version without `bypass_mode` recomputes the old log-probs.
     """
@@ -185,7 +184,7 @@ def _verl(setup: Setup, config: Mapping[str, Any]) -> Setup:
     )
 
 
-def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
+def _areal(setup: Setup, config: JsonMapping) -> Setup:
     """AReaL: its loss is a mean over tokens (areal/utils/functional). Without `recompute_logprob`
     and decoupled loss the old log-probs are the sampler's.
     """
@@ -204,7 +203,7 @@ def _areal(setup: Setup, config: Mapping[str, Any]) -> Setup:
     )
 
 
-PROGRAMS: dict[str, Callable[[Setup, Mapping[str, Any]], Setup]] = {
+PROGRAMS: dict[str, Callable[[Setup, JsonMapping], Setup]] = {
     "trl": _trl,
     "verl": _verl,
     "areal": _areal,

@@ -70,6 +70,10 @@ class Pair:
         return f"{self.arms[0]} / {self.arms[1]}, seed {self.seed}"
 
 
+PairCheck = tuple[Pair | None, Check]
+"""A check, and the pair that it is of; None: of the study."""
+
+
 @dataclass(frozen=True)
 class Acceptance:
     """The undeclared differences that a person accepted, with the reason and the time."""
@@ -95,7 +99,7 @@ class Certificate:
     """Checks of the complete record, which `gspo-lab certify` makes (`verify_record`)."""
     tuning: Check | None = None
 
-    def checks(self) -> Iterator[tuple[Pair | None, Check]]:
+    def checks(self) -> Iterator[PairCheck]:
         """Every check: those of the declaration, of each pair, and of the whole record; only a
         pair's has one.
         """
@@ -175,12 +179,12 @@ class Certificate:
         return replace(self, pairs=tuple(pair for pair in self.pairs if pair.seed in seeds))
 
     @cached_property
-    def by_name(self) -> dict[str, list[tuple[Pair | None, Check]]]:
+    def by_name(self) -> dict[str, list[PairCheck]]:
         """Each check of every pair; a check of the study has no pair.
 
         The lock comes first, then the order of the checks.
         """
-        out: dict[str, list[tuple[Pair | None, Check]]] = {}
+        out: dict[str, list[PairCheck]] = {}
         for pair, check in self.checks():
             out.setdefault(check.name, []).append((pair, check))
         return out
@@ -192,7 +196,7 @@ class Certificate:
             for name, checks in self.by_name.items()
         }
 
-    def of(self, name: str) -> list[tuple[Pair | None, Check]]:
+    def of(self, name: str) -> list[PairCheck]:
         """One check of every pair."""
         return self.by_name.get(name, [])
 
@@ -334,7 +338,7 @@ def accept_mismatch(evidence: Evidence, declared: Declaration, reason: str) -> C
     return result
 
 
-def grouped(checks: Sequence[tuple[Pair | None, Check]]) -> list[tuple[Match, str, str]]:
+def grouped(checks: Sequence[PairCheck]) -> list[tuple[Match, str, str]]:
     """(state, detail, pairs) of one check: pairs with equal details are one row, the worst state
     first.
 

@@ -22,35 +22,36 @@ class ArmPair(NamedTuple):
     b: Floats
 
 
-NoiseSampler = Callable[[Generator, tuple[int, int]], Floats]
+Shape = tuple[int, int]
+NoiseSampler = Callable[[Generator, Shape], Floats]
 
 
-def normal_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
+def normal_noise(rng: Generator, shape: Shape) -> Floats:
     """Standard normal."""
     return rng.standard_normal(shape)
 
 
-def noisy_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
+def noisy_noise(rng: Generator, shape: Shape) -> Floats:
     """Normal, of standard deviation 4."""
     return 4 * rng.standard_normal(shape)
 
 
-def small_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
+def small_noise(rng: Generator, shape: Shape) -> Floats:
     """Normal, of standard deviation .25."""
     return 0.25 * rng.standard_normal(shape)
 
 
-def heavy_tailed_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
+def heavy_tailed_noise(rng: Generator, shape: Shape) -> Floats:
     """Student's t with 3 degrees of freedom."""
     return rng.standard_t(3, shape)
 
 
-def exponential_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
+def exponential_noise(rng: Generator, shape: Shape) -> Floats:
     """Exponential, shifted to mean 0."""
     return rng.standard_exponential(shape) - 1
 
 
-def lognormal_noise(rng: Generator, shape: tuple[int, int]) -> Floats:
+def lognormal_noise(rng: Generator, shape: Shape) -> Floats:
     """Lognormal noise of mean 0 and standard deviation 1."""
     sd = math.sqrt(math.e * (math.e - 1))
     return (np.exp(rng.standard_normal(shape)) - math.sqrt(math.e)) / sd
@@ -61,7 +62,7 @@ def falling_noise(share: float, depth: float) -> NoiseSampler:
     mean is 0.
     """
 
-    def draw(rng: Generator, shape: tuple[int, int]) -> Floats:
+    def draw(rng: Generator, shape: Shape) -> Floats:
         normal = rng.standard_normal(shape)
         return normal - depth * ((rng.random(shape) < share) - share)
 

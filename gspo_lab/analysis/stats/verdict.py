@@ -34,6 +34,8 @@ from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import Reason, joined
 from gspo_lab.common.text import listed
 
+Counts = tuple[tuple[int, int], tuple[int, int]]
+"""(k, n) of two arms: k of n runs."""
 Question = Literal["score", "stability", "contrast", "claim"]
 VerdictLabel = Literal[
     "better by more than the margin",
@@ -187,8 +189,8 @@ class Scores:
     labels: tuple[str, str] = ("a", "b")
     items_variance: OptionalFloat = None
     estimated: VarianceEstimate | None = None
-    collapsed: tuple[tuple[int, int], tuple[int, int]] | None = None
-    unstable: tuple[tuple[int, int], tuple[int, int]] | None = None
+    collapsed: Counts | None = None
+    unstable: Counts | None = None
     withheld_because: tuple[Reason, ...] = ()
     unproven: tuple[str, ...] = ()
 
@@ -215,7 +217,7 @@ class Comparison(Verdict):
     collapsed: tuple[Proportion, Proportion] | None
     notes: tuple[Reason, ...]
     unproven: tuple[str, ...] = ()
-    unstable: tuple[tuple[int, int], tuple[int, int]] | None = None
+    unstable: Counts | None = None
     """Per arm (k, n): the unstable runs of those that could be judged. None: not known."""
 
     @property

@@ -76,7 +76,12 @@ def import_file(path: Path, runs: Path, name: str | None = None) -> Imported:
         ]
     if not specs:
         raise LabError(f"{path}: it names no logs; give it a [[runs]] table with source and path")
-    return import_runs(runs, study_statement, specs, path.resolve().parent)
+    base = path.resolve().parent
+    specs = [
+        spec.replace(source=str(base / spec.source)) if ".py:" in spec.source else spec
+        for spec in specs
+    ]
+    return import_runs(runs, study_statement, specs, base)
 
 
 def import_runs(

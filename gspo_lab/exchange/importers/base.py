@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -11,9 +11,10 @@ from pydantic import Field
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Table
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.recording.records import AnswerRecord
 
-LoggedRow = tuple[int, Mapping[str, Any]]
+LoggedRow = tuple[int, JsonMapping]
 """A step as the program counts it, and its entries under the program's names, in logged order.
 
 `MetricBuffer` keeps the entries that are numbers, sorts the rows and joins resumed parts."""
@@ -52,6 +53,8 @@ EXACT = 2**53
 """Floats represent every whole number up to this one."""
 COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zX")
 """Beginnings of files of gzip, zip, bzip2 and xz."""
+ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+"""A text's first two bytes -> its encoding, as Excel and PowerShell mark it."""
 UTF8 = "utf-8-sig"
 """UTF-8 with or without the mark that Windows writes."""
 JSON_TEXT = re.compile(r"\s*(?:\[\s*[{\]]|\{(?!')|-?\d[\d.]*$)", re.MULTILINE)
@@ -78,7 +81,7 @@ class Log:
     rows: Iterable[LoggedRow]
     files: Sequence[Path]
     version: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: JsonMapping = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     answers: Iterable[AnswerRecord] = ()
     step_name: str | None = None
@@ -154,13 +157,13 @@ def json_value(text: Any) -> Any:
 
 
 def parse_number(value: Any) -> float | None:
-    """A number (NaN and infinity included), also from text or a truth value; None for any other
-    value.
+    """A number (NaN and infinity included), also from text or a truth value.
+
+    None for any other value, and for `1_000`, which is a number in Python's source only.
     """
-    if not isinstance(value, str | int | float):
-        return None
+    is_number = isinstance(value, str | int | float) and "_" not in str(value)
     try:
-        return float(value)
+        return float(value) if is_number else None
     except (ValueError, OverflowError):
         return None
 
@@ -188,7 +191,7 @@ def planned_steps(value: Any) -> int | None:
     return int(match[2]) if match and match[2] else None
 
 
-def first_entry(entry: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:
+def first_entry(entry: JsonMapping, names: Iterable[str]) -> tuple[str, Any]:
     """The first of these names under which the entry has a value, with the value; ("", None)
     without one.
     """
@@ -199,7 +202,7 @@ def first_entry(entry: Mapping[str, Any], names: Iterable[str]) -> tuple[str, An
     return "", None
 
 
-def step_of(entry: Mapping[str, Any], names: Sequence[str], log: Log) -> tuple[str, Any]:
+def step_of(entry: JsonMapping, names: Sequence[str], log: Log) -> tuple[str, Any]:
     """The name and the value of a row's step; ("", None) without one.
 
     W&B's count of log calls has no value where the log or the row names a step of the trainer.
@@ -225,9 +228,15 @@ def check_file(path: Path, kind: str) -> Path:
     return path
 
 
+def encoding_of(path: Path) -> str:
+    """UTF-16 where the file begins with its mark, else UTF-8."""
+    with path.open("rb") as file:
+        return ENCODINGS.get(file.read(2), UTF8)
+
+
 def open_text(path: Path) -> TextIO:
     """A console's text, in which odd bytes may stand."""
-    return path.open(encoding=UTF8, errors="replace")
+    return path.open(encoding=encoding_of(path), errors="replace")
 
 
 def head_of(path: Path) -> str:

@@ -24,6 +24,12 @@ from gspo_lab.study.settings_validation import broken_looks, broken_question, br
 from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 from gspo_lab.training.objectives.presets import PRESETS
 
+Conversions = Iterable[tuple[str, int, Conversion]]
+"""Arm, seed and log of each run."""
+
+ArmSettings = dict[str | None, JsonMapping]
+"""Arm (None: all arms) -> dotted settings."""
+
 OBJECTIVE = "objective"
 LEVEL = "objective.importance_sampling_level"
 PRESET = "objective.preset"
@@ -72,7 +78,7 @@ def parse_stated_study(raw: JsonMapping, name: str, where: object) -> StatedStud
         problems.append("arm: tables, each headed [arm.NAME]")
         tables = {}
     shared = {key: value for key, value in raw.items() if key not in (*DECIDED, "arm")}
-    settings: dict[str | None, JsonMapping] = {None: dotted(shared)}
+    settings: ArmSettings = {None: dotted(shared)}
     settings |= {arm: dotted(table) for arm, table in tables.items()}
     for arm in tables:
         if not fits_as_arm(arm):
@@ -121,7 +127,7 @@ def existing_import(runs: Path, name: str) -> Declaration:
     return declared
 
 
-def earlier_settings(declared: Declaration) -> dict[str | None, JsonMapping]:
+def earlier_settings(declared: Declaration) -> ArmSettings:
     """Per arm the settings that earlier imports stated."""
     values = {name: arm.flat_settings for name, arm in declared.arms.items()}
     return {
@@ -146,7 +152,7 @@ def without_replaced(declared: Declaration, imported: Collection[tuple[str, int]
 def declaration(
     earlier: Declaration,
     statement: StatedStudy,
-    conversions: Iterable[tuple[str, int, Conversion]],
+    conversions: Conversions,
     run_names: str,
 ) -> Declaration:
     """The study with these runs. LabError if they contradict each other or an earlier import."""
@@ -209,11 +215,11 @@ def _settings_of(
     arms: Iterable[str],
     earlier_declaration: Declaration,
     statement: StatedStudy,
-    runs: Iterable[tuple[str, int, Conversion]],
-) -> dict[str | None, JsonMapping]:
+    runs: Conversions,
+) -> ArmSettings:
     """Per arm the settings that earlier imports, the person and the logs state."""
     earlier = earlier_settings(earlier_declaration)
-    settings: dict[str | None, JsonMapping] = {}
+    settings: ArmSettings = {}
     for arm in arms:
         settings[arm] = _merge_settings(
             arm, earlier.get(arm, {}), statement.of(arm), "the study says"
@@ -228,7 +234,7 @@ def _check_unit(
     earlier: Declaration,
     statement: StatedStudy,
     verdict: VerdictTable,
-    runs: Iterable[tuple[str, int, Conversion]],
+    runs: Conversions,
     benches: list[JsonObject],
 ) -> None:
     """LabError if the deciding scores exceed 1 (percentages, for example) and no margin in their

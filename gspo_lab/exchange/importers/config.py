@@ -15,7 +15,7 @@ from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.exchange.importers.base import UTF8
+from gspo_lab.exchange.importers.base import encoding_of
 from gspo_lab.exchange.importers.secrets import word_set
 from gspo_lab.study.dotted_keys import differing
 
@@ -94,7 +94,7 @@ def read_config(path: Path) -> JsonObject:
     try:
         if path.stat().st_size > LARGEST:
             raise LabError(f"{path}: larger than {LARGEST >> 20} MiB, which no configuration is")
-        text = path.read_text(UTF8)
+        text = path.read_text(encoding_of(path))
         config = _yaml(text, path) if path.suffix in (".yaml", ".yml") else json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path}: not a configuration as JSON or YAML ({error})") from error

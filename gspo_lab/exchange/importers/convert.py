@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     AT_END,
@@ -72,9 +72,9 @@ class Conversion:
         self,
         log: Log,
         spec: RunSpec,
-        declared: Mapping[str, Any],
+        declared: JsonMapping,
         at_end: int = 1,
-        config: Mapping[str, Any] | None = None,
+        config: JsonMapping | None = None,
     ) -> None:
         self.log = log
         self.where = str(log.files[0])
@@ -136,7 +136,7 @@ class Conversion:
         buffer.finish()
         return buffer
 
-    def _without_prompts(self, step: int, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _without_prompts(self, step: int, entries: JsonMapping) -> JsonMapping:
         """A row without its prompts or their digest, which `_prompts` keeps as a digest."""
         name, prompts = first_entry(entries, self._spec.names_of(PROMPTS, *PROMPT_NAMES))
         is_count = name in COUNTS and parse_number(prompts) is not None
@@ -163,7 +163,7 @@ class Conversion:
             return replace(names, table={**names.table, "counts_from": 0})
         return names
 
-    def _planned_steps(self, public: Mapping[str, Any]) -> int | None:
+    def _planned_steps(self, public: JsonMapping) -> int | None:
         """The number of steps that the run was to have, by its settings or its last epoch."""
         planned = self.names.planned(public)
         epochs = parse_number(public.get(self.names.table.get("epochs", "")))
@@ -304,7 +304,7 @@ class Conversion:
         self._stream = hashlib.sha256(self._stream + prompts).digest()
         return self._stream.hex()
 
-    def _convert_types(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
+    def _convert_types(self, step: int, values: Mapping[str, float]) -> JsonObject:
         """The values in their columns' types. LabError for a count that is not a whole number."""
         for name in values.keys() & WHOLE:
             if not values[name].is_integer() or abs(values[name]) >= EXACT:

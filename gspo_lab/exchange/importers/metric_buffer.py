@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import MOST_STEPS, parse_number
 from gspo_lab.exchange.importers.secrets import is_secret_name, word_set
@@ -17,11 +18,30 @@ ROWS_AT_ONCE = 1 << 10
 """Rows that one SQLite call inserts."""
 ROUNDED_ZERO = re.compile(r"-?0\.00+")
 """A zero that was printed with a fixed number of decimals."""
+UNDERSCORED = re.compile(r"-?\d+(_\d+)+(\.\d+)?")
+"""A number as Python's source writes it, which no log means."""
+GAPS = """
+WITH distances AS (
+    SELECT before, step, step - before AS distance FROM (
+        SELECT step, LAG(step) OVER (ORDER BY step) AS before FROM (SELECT DISTINCT step FROM rows)
+    ) WHERE before IS NOT NULL
+), usual AS (
+    SELECT distance, COUNT(*) AS count FROM distances GROUP BY distance
+    ORDER BY count DESC, distance LIMIT 1
+)
+SELECT before || ' and ' || step FROM distances
+WHERE distance > (SELECT distance FROM usual WHERE count > 1) ORDER BY step
+"""
+"""The steps around each distance that is larger than the usual one of a log."""
+ANSWERS = word_set("prompt prompts input completion completions response output answer text")
+"""Names of the texts in rows of rollouts, one per answer."""
 MISSING = word_set("n/a na null - -- ? missing #n/a")
 """Texts for a missing number, which a note may repeat; Python's own would look like a fault."""
 
 Number = float | str
 """A number; a zero that the program rounded stays the text that it printed, "0.000"."""
+Numbers = dict[str, Number]
+"""Numbers by name."""
 
 
 def as_number(value: Number) -> float:
@@ -44,7 +64,7 @@ class MetricBuffer:
         self.first_steps: dict[str, int] = {}
         """The step of each metric's first number."""
         self._last: dict[str, int] = {}
-        self.last_values: dict[str, Number] = {}
+        self.last_values: Numbers = {}
         self._highest: dict[str, int] = {}
         """Per metric that went back its highest step before."""
         self._resumed: tuple[str, int, int] | None = None
@@ -66,7 +86,7 @@ class MetricBuffer:
     def __del__(self) -> None:
         self._database.close()
 
-    def add(self, step: int, entries: Mapping[str, Any]) -> None:
+    def add(self, step: int, entries: JsonMapping) -> None:
         """Add a row's numbers; its other entries are left out."""
         row = self._numbers(step, entries)
         if not row:
@@ -84,8 +104,8 @@ class MetricBuffer:
         if len(self._pending) >= ROWS_AT_ONCE:
             self._write()
 
-    def _numbers(self, step: int, entries: Mapping[str, Any]) -> dict[str, Number]:
-        row: dict[str, Number] = {}
+    def _numbers(self, step: int, entries: JsonMapping) -> Numbers:
+        row: Numbers = {}
         for name, value in entries.items():
             if value is None or value == "":
                 continue
@@ -142,7 +162,7 @@ class MetricBuffer:
             raise LabError(
                 f"{self._where}: every number in it is NaN or infinite; nothing to import"
             )
-        self._check_doubles()
+        self._check_rows()
         if self._resumed:
             name, last, step = self._resumed
             self._notes.append(
@@ -158,7 +178,7 @@ class MetricBuffer:
                 f" {first_few(abandoned)}, beyond step {self._last[abandoned[0]]}"
             )
         for name, (step, text, count) in self._texts.items():
-            if name in self.first_steps:
+            if name in self.first_steps or UNDERSCORED.fullmatch(str(text)):
                 stripped = str(text).strip()
                 value = f" ({stripped})" if stripped.lower() in MISSING else ""
                 self._notes.append(
@@ -166,11 +186,28 @@ class MetricBuffer:
                     " out"
                 )
 
-    def _check_doubles(self) -> None:
+    def _note_gaps(self, steps: int) -> None:
+        """Note the steps that are missing in a log with regular distances.
+
+        With more than one gap in ten steps it has no regular distance.
+        """
+        gaps = [gap for (gap,) in self._database.execute(GAPS)]
+        if 0 < len(gaps) <= max(1, steps // 10):
+            self._notes.append(f"no steps between {first_few(gaps)}: lost, or of another log?")
+
+    def _check_rows(self) -> None:
+        [(rows, steps)] = self._database.execute("SELECT COUNT(*), COUNT(DISTINCT step) FROM rows")
+        self._note_gaps(steps)
+        texts = sorted(self._texts.keys() & ANSWERS)
+        if texts and rows >= 2 * steps:
+            raise LabError(
+                f"{self._where}: {rows} rows at {steps} steps, with {first_few(texts)}: a row per"
+                " answer, as rollouts have; give the trainer's log, with a row per step, or answers to a"
+                " benchmark as the source items"
+            )
         if not self._doubled:
             return
         _, most = self._doubled.most_common(1)[0]
-        [(steps,)] = self._database.execute("SELECT COUNT(DISTINCT step) FROM rows")
         if most > 1 and 2 * most > steps:
             raise LabError(
                 f"{self._where}: {self._first_double}, and so at {most} of {steps} steps: two runs"
@@ -178,7 +215,7 @@ class MetricBuffer:
             )
         self._notes.append(f"{self._first_double}: the later number counts")
 
-    def rows(self) -> Iterator[tuple[int, dict[str, Number]]]:
+    def rows(self) -> Iterator[tuple[int, Numbers]]:
         """All numbers by step. Of one step and metric the later finite number counts."""
         order = "rowid" if self._rising else "step, rowid"
         ends = {
@@ -187,7 +224,7 @@ class MetricBuffer:
             if highest > self._last[name]
         }
         current: int | None = None
-        merged: dict[str, Number] = {}
+        merged: Numbers = {}
         query = f"SELECT step, content FROM rows ORDER BY {order}"
         for step, content in self._database.execute(query):
             if step != current:
@@ -195,7 +232,7 @@ class MetricBuffer:
                     yield current, merged
                 current = step
                 merged = {}
-            row: dict[str, Number] = json.loads(content)
+            row: Numbers = json.loads(content)
             for name, value in row.items():
                 counts = name not in merged or math.isfinite(as_number(value))
                 if counts and step <= ends.get(name, step):

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, table_beside
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, table_beside
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
@@ -26,17 +26,7 @@ from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.import_origin import filled
 from gspo_lab.study.schema import KEYS
 
-MAPPED = (
-    "step",
-    "arm",
-    "seed",
-    "run",
-    "problem",
-    "correct",
-    "sample",
-    "bench",
-    "prompt_digest",
-)
+MAPPED = word_set("step arm seed run problem correct sample bench prompt_digest")
 """Keys of `--map` that are not columns."""
 OURS = "gspo-lab"
 COMMON = "common"
@@ -99,7 +89,7 @@ class MetricNames:
     """The table of one program, and the options of one import."""
 
     program: str
-    table: Mapping[str, Any]
+    table: JsonMapping
     mapped: Mapping[str, str]
     """Columns of the lab by the source's names."""
     scored: Mapping[str, str]
@@ -119,7 +109,7 @@ class MetricNames:
             return f"eval_{name.removeprefix(held_out)}"
         return name.removeprefix(strip) if strip else name
 
-    def metric(self, name: str, settings: Mapping[str, Any]) -> Metric:
+    def metric(self, name: str, settings: JsonMapping) -> Metric:
         """The meaning of a name in a run with these settings."""
         if name in self.mapped:
             return Metric(self.mapped[name], "as the person who imported it says", None)
@@ -157,12 +147,12 @@ class MetricNames:
         is_score = any(fnmatchcase(plain, pattern) for pattern in patterns)
         return bench_name(plain.removeprefix("score/")) if is_score else None
 
-    def planned(self, logged: Mapping[str, Any]) -> int | None:
+    def planned(self, logged: JsonMapping) -> int | None:
         """The number of steps that the run was to have, by its settings; None if not known."""
         values = map(logged.get, self.table.get("planned", ()))
         return next((value for value in values if isinstance(value, int) and value > 0), None)
 
-    def settings(self, logged: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, logged: JsonMapping) -> JsonObject:
         """A program's settings, by its dotted keys, as the lab's dotted settings.
 
         Values that the lab's setting cannot have are left out. For an unknown program the table
@@ -170,19 +160,19 @@ class MetricNames:
         """
         table = self.table if "settings" in self.table else _table_of(logged)
         values = table.get("values", {})
-        settings: dict[str, Any] = {}
+        settings: JsonObject = {}
         for key, names in table["settings"].items():
             if logged.get(key) is None:
                 continue
             for name in names:
-                value = values[name].get(logged[key]) if name in values else logged[key]
+                value = values.get(name, {}).get(str(logged[key]), logged[key])
                 value = model_name(value) if name == "model" else value
-                if value is not None and _fits(name, value):
+                if _fits(name, value):
                     settings[name] = value
         return settings
 
 
-def _table_of(config: Collection[str]) -> Mapping[str, Any]:
+def _table_of(config: Collection[str]) -> JsonMapping:
     """The table of the program with most of these keys, at least three; else of common keys."""
     counts = {
         name: len(table.get("settings", {}).keys() & set(config))
@@ -195,7 +185,7 @@ def _table_of(config: Collection[str]) -> Mapping[str, Any]:
 
 def _fits(name: str, value: Any) -> bool:
     """Whether a setting can have this value."""
-    table: dict[str, Any] = {}
+    table: JsonObject = {}
     set_dotted(table, name, value)
     try:
         filled(table)
@@ -225,7 +215,7 @@ def metric_names(
 
 
 @cache
-def tables() -> dict[str, Any]:
+def tables() -> JsonObject:
     """The tables of all programs, with the settings that the lab's keys name as theirs."""
     programs = dict(table_beside(__file__, "names.toml"))
     del programs[COMMON]

@@ -23,11 +23,11 @@ from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     AT_END,
-    UTF8,
     Log,
     LoggedRow,
     RunSpec,
     check_file,
+    encoding_of,
     first_entry,
     parse_int,
     parse_number,
@@ -196,7 +196,8 @@ def entries(path: Path) -> Iterator[Entry]:
         yield from reader(path)
     except UnicodeDecodeError as error:
         raise LabError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            f"{path}: not text in UTF-8 or UTF-16 ({error.reason} at byte {error.start}); save it"
+            " as UTF-8"
         ) from error
 
 
@@ -220,7 +221,7 @@ def unnested(entry: JsonMapping, where: str) -> JsonMapping:
 
 def _json_lines(path: Path) -> Iterator[Entry]:
     """The object of each line, or those of a list, as json.dump writes a history."""
-    with path.open(encoding=UTF8) as file:
+    with path.open(encoding=encoding_of(path)) as file:
         place = 0
         while line := file.readline(LONGEST):
             place += 1
@@ -233,12 +234,29 @@ def _json_lines(path: Path) -> Iterator[Entry]:
                 if not line.endswith("\n") and len(line) < LONGEST:
                     return  # the program was killed, or is still writing its last line
                 raise LabError(
-                    f"{where}: no JSON object; JSON Lines have one a line, a list has no indent"
+                    f"{where}: no JSON object; JSON Lines have one a line, a list or a table has no"
+                    " indent"
                 ) from error
-            for row in entry if isinstance(entry, list) else (entry,):
-                if not isinstance(row, dict):
-                    raise LabError(f"{where}: {type(row).__name__}, no JSON object")
-                yield where, row
+            for table in entry if isinstance(entry, list) else (entry,):
+                if not isinstance(table, dict):
+                    raise LabError(f"{where}: {type(table).__name__}, no JSON object")
+                for row in _rows_of(table):
+                    yield where, row
+
+
+def _rows_of(entry: JsonMapping) -> list[JsonMapping]:
+    """The rows of a dict of columns, as json.dump and pandas write a table; else the entry itself.
+
+    A column is a list, or a dict by numbers of rows from "0" on. All have one length.
+    """
+    columns = [
+        [*column.values()] if isinstance(column, dict) and "0" in column else column
+        for column in entry.values()
+    ]
+    lengths = {len(column) if isinstance(column, list) else -1 for column in columns}
+    if len(lengths) != 1 or -1 in lengths:
+        return [entry]
+    return [dict(zip(entry, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _csv(path: Path) -> Iterator[Entry]:
@@ -274,7 +292,7 @@ def _with_point(text: str | None, marks: Mapping[str, str]) -> str | None:
 
 def _fields(path: Path) -> Iterator[tuple[str, JsonMapping, str]]:
     """The rows of a table as they are written, with what parts their fields."""
-    with path.open(encoding=UTF8, newline="") as file:
+    with path.open(encoding=encoding_of(path), newline="") as file:
         lines = _lines(file, path)
         header = next(lines, "")
         if header.startswith("sep="):  # Excel's own line

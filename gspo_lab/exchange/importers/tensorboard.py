@@ -2,7 +2,8 @@
 
 Several files are one run, in the order of their times: a later file continues an earlier one, or
 logs other tags (as in the sub-folders of `add_scalars`). The folder that holds all of them is no
-part of a name: TRL writes to `OUTPUT/runs/DATE_HOST`.
+part of a name: TRL writes to `OUTPUT/runs/DATE_HOST`. Two folders that log one tag are two runs,
+unless they are named as parts of a run: after the tag, or `train` and `eval`.
 """
 
 from collections.abc import Iterator
@@ -13,9 +14,13 @@ from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import Log, LoggedRow, RunSpec
+from gspo_lab.exchange.importers.secrets import word_set
 
 EVENTS = "*tfevents*"
+PARTS = word_set("train training validation val eval test")
+"""Names of folders that are parts of one run."""
 FRAME_BYTES = 16
 """Bytes of a record around its event: a length and two checksums."""
 FLOAT = 1
@@ -35,7 +40,8 @@ def read(path: Path, run: str, spec: RunSpec) -> Log:
 
 
 def _rows(files: list[Path], root: Path, notes: list[str]) -> Iterator[LoggedRow]:
-    """The scalars of all files, the earliest file first."""
+    """The scalars of all files, the earliest file first. LabError for several runs."""
+    homes: dict[str, Path] = {}
     for file in sorted(files, key=_begin):
         folder = file.parent.relative_to(root).as_posix()
         prefix = "" if folder == "." else f"{folder}/"
@@ -44,6 +50,16 @@ def _rows(files: list[Path], root: Path, notes: list[str]) -> Iterator[LoggedRow
             scalars = {tag: value for tag, value in values if value is not None}
             if scalars and event.step < 0:
                 raise LabError(f"{file}: {min(scalars)} has the step {event.step}")
+            for tag in scalars if file.parent.name not in PARTS else ():
+                plain = tag.removeprefix(prefix)
+                is_part = file.parent.name.startswith(plain.replace("/", "_"))
+                if not is_part and homes.setdefault(plain, file.parent) != file.parent:
+                    folders = {entry.parent.relative_to(root).as_posix() for entry in files}
+                    raise LabError(
+                        f"{root}: several runs, for more than one folder logs {plain}: name one of"
+                        f" them, {first_few(sorted(folders), 8)}, or write {{arm}} and {{seed}} in"
+                        " the path"
+                    )
             if scalars:
                 yield event.step, scalars
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.exchange.importers.base import UTF8, Log, RunSpec, check_file, parse_int
+from gspo_lab.exchange.importers.base import (
+    MOST_STEPS,
+    Log,
+    RunSpec,
+    check_file,
+    encoding_of,
+    parse_int,
+    parse_number,
+)
 from gspo_lab.exchange.importers.config import ARGUMENTS, read_config, training_arguments
 
 STATE = "trainer_state.json"
@@ -104,7 +112,7 @@ def _state(file: Path) -> JsonObject:
     if file.stat().st_size > MOST_BYTES:
         raise LabError(f"{file}: larger than {MOST_BYTES >> 30} GiB, which no {STATE} is")
     try:
-        content = json.loads(file.read_text(UTF8))  # Python reads a bare NaN
+        content = json.loads(file.read_text(encoding_of(file)))  # Python reads a bare NaN
     except (ValueError, RecursionError) as error:
         raise LabError(f"{file}: not JSON ({error})") from error
     if isinstance(content, list):
@@ -120,6 +128,6 @@ def _state(file: Path) -> JsonObject:
 
 
 def _count(state: JsonMapping, key: str) -> int | None:
-    """A number of steps; None where none is stated."""
-    count = state.get(key)
-    return count if isinstance(count, int) and count > 0 else None
+    """A number of steps, also one that is text; None where none is stated."""
+    count = parse_number(state.get(key)) or 0
+    return int(count) if 0 < count < MOST_STEPS else None

@@ -10,9 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.base import (
     JSON_TEXT,
     Log,
@@ -60,7 +60,7 @@ def _json(path: Path) -> Iterator[LoggedRow]:
         yield parse_int(entry["step"], where), data
 
 
-def _shown_config(path: Path) -> dict[str, Any]:
+def _shown_config(path: Path) -> JsonObject:
     """The configuration as the console prints it, a Python dict on many lines; empty if there is
     none.
     """

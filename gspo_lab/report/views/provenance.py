@@ -26,6 +26,15 @@ from gspo_lab.study.import_origin import ABSENT, ORIGIN
 from gspo_lab.study.parent import Kind
 from gspo_lab.study.tune import Tune, budget, label, schedule
 
+Texts = dict[str, list[str]]
+"""Texts by name."""
+
+Objects = dict[str, JsonObject]
+"""Objects of JSON by name."""
+
+LinesByFile = dict[str, dict[str, list[int]]]
+"""Kind of damage -> file -> its lines."""
+
 
 @dataclass(frozen=True)
 class ProvenanceView(View):
@@ -39,13 +48,13 @@ class ProvenanceView(View):
     edits: list[str]
     derived: dict[str, str]
     """The studies that were derived from this one, and what for."""
-    origins: dict[str, list[str]]
+    origins: Texts
     """What recorded imported runs, and which runs."""
-    damages: Inlined[dict[str, dict[str, list[int]]]]
+    damages: Inlined[LinesByFile]
     """The damaged files and their lines, by kind: damaged, gaps, ends, foreign."""
     facts: JsonObject
     """Recorded facts that all runs share."""
-    facts_by_run: dict[str, JsonObject]
+    facts_by_run: Objects
     """Recorded facts in which runs differ."""
 
     @property
@@ -107,10 +116,10 @@ def _derived_studies(study: Source) -> dict[str, str]:
     return derived
 
 
-def _damages(study: Source) -> dict[str, dict[str, list[int]]]:
+def _damages(study: Source) -> LinesByFile:
     """What is missing from the records of the study's runs: kind -> file -> lines."""
     kinds = {0: "damaged", 1: "gaps", END_LOST: "ends", FOREIGN: "foreign"}
-    lines: dict[str, dict[str, list[int]]] = {kind: {} for kind in kinds.values()}
+    lines: LinesByFile = {kind: {} for kind in kinds.values()}
     query = (
         "SELECT path, line, COALESCE(gap, 0) AS gap FROM chosen JOIN damaged USING (run_id) ORDER"
         " BY path, line"
@@ -120,8 +129,8 @@ def _damages(study: Source) -> dict[str, dict[str, list[int]]]:
     return lines
 
 
-def _origins(study: Source) -> dict[str, list[str]]:
-    runs: dict[str, list[str]] = {}
+def _origins(study: Source) -> Texts:
+    runs: Texts = {}
     for run in study.evidence.run_rows(study.study):
         fact = json.loads(run["facts"] or "{}").get(ORIGIN)
         if fact is not None:
@@ -132,10 +141,10 @@ def _origins(study: Source) -> dict[str, list[str]]:
     return runs
 
 
-def _facts(study: Source) -> tuple[JsonObject, dict[str, JsonObject]]:
+def _facts(study: Source) -> tuple[JsonObject, Objects]:
     """Facts that all runs share, and by run those in which they differ. The definitions of an
     imported run's metrics have a section of their own."""
-    by_run: dict[str, JsonObject] = {}
+    by_run: Objects = {}
     for run in study.evidence.run_rows(study.study):
         if run["facts"] is not None:
             name = run["run_id"].removeprefix(f"{study.study}/")
@@ -147,9 +156,7 @@ def _facts(study: Source) -> tuple[JsonObject, dict[str, JsonObject]]:
     return shared, varying
 
 
-def _split(
-    owners: Mapping[str, JsonObject], absent: str | None
-) -> tuple[JsonObject, dict[str, JsonObject]]:
+def _split(owners: Mapping[str, JsonObject], absent: str | None) -> tuple[JsonObject, Objects]:
     """The values that all owners share, and by key, then by owner, those that differ; `absent`
     stands for a value that an owner lacks.
     """
@@ -231,7 +238,7 @@ class SettingsView(View):
     id = "settings"
     title = "Settings"
     shared: JsonObject
-    arms: dict[str, JsonObject]
+    arms: Objects
     undeclared: list[str]
     imported: bool
 
@@ -270,8 +277,8 @@ class LoggedView(View):
     title = "As logged"
     warnings: list[str]
     not_compared: list[str]
-    not_understood: dict[str, list[str]]
-    names: dict[str, dict[str, JsonObject]]
+    not_understood: Texts
+    names: dict[str, Objects]
     rows: PageOnly[list[list[str]]]
     arms: PageOnly[list[str]]
 
@@ -282,7 +289,7 @@ def logged_view(study: Source) -> LoggedView | None:
     if logged is None:
         return None
     values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
-    by_arm: dict[str, dict[str, JsonObject]] = {}
+    by_arm: dict[str, Objects] = {}
     for arm, names in logged.names.items():
         by_arm[arm] = {}
         for metric in names:
@@ -310,7 +317,7 @@ class TuningView(View):
 
     id = "tuning"
     title = "Tuning"
-    chosen: dict[str, JsonObject] | None
+    chosen: Objects | None
     """The chosen values by arm; None while the trials are not at their end."""
     reading: str = ""
     metric: str = ""
@@ -323,7 +330,7 @@ class TuningView(View):
     missing: str = ""
     """The name of trials that are not in this database."""
     figures: PageOnly[dict[str, Chart]] = field(default_factory=dict)
-    keys: PageOnly[dict[str, list[str]]] = field(default_factory=dict)
+    keys: PageOnly[Texts] = field(default_factory=dict)
     """The keys that each arm chose."""
 
     @property

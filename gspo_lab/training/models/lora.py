@@ -18,6 +18,9 @@ from torch import Tensor
 
 from gspo_lab.training.models.check import check_lora
 
+Tensors = dict[str, Tensor]
+"""Tensors by name."""
+
 NAME = "default"
 """peft's name of the one adapter."""
 BASE = ".base_layer"
@@ -68,7 +71,7 @@ def adapters_off(model: Any) -> Iterator[None]:
             layer.enable_adapters(True)
 
 
-def plain_state(model: Any) -> dict[str, Tensor]:
+def plain_state(model: Any) -> Tensors:
     """The state dict under the plain model's names, without adapters."""
     return {
         name.replace(BASE, ""): value
@@ -77,7 +80,7 @@ def plain_state(model: Any) -> dict[str, Tensor]:
     }
 
 
-def merged_state(model: Any) -> dict[str, Tensor]:
+def merged_state(model: Any) -> Tensors:
     """The state dict under the plain model's names, adapters added to the weights that they stand
     beside.
     """
@@ -91,15 +94,15 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     return out
 
 
-def trained_state(model: Any) -> dict[str, Tensor]:
+def trained_state(model: Any) -> Tensors:
     """What training changes: the adapters where there are any, else the whole state dict."""
-    state: dict[str, Tensor] = model.state_dict()
+    state: Tensors = model.state_dict()
     if is_adapted(model):
         return {name: value for name, value in state.items() if PART in name}
     return state
 
 
-def load_trained_state(model: Any, state: dict[str, Tensor]) -> None:
+def load_trained_state(model: Any, state: Tensors) -> None:
     """Put back what `trained_state` gave."""
     model.load_state_dict(state, strict=not is_adapted(model))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
+from case_tables import cases
 from laboratory import json_of
 from logs import brought, csv_of, offline_run, opened
 
@@ -32,15 +33,21 @@ VERL = """{"step": 1, "data": {"critic/score/mean": 0.1}}
         ("jsonl", ROWS.replace("\n", "")),
         ("jsonl", CALLS.replace("\n", "")),
         ("csv", "step,reward\n1,0.1\n2,0.2\n"),
+        ("jsonl", '{"step": [1, 2], "reward": [0.1, 0.2]}'),
+        (
+            "jsonl",
+            '{"step": {"0": 1, "1": 2}, "x": {"0": "x", "1": 0}, "reward": {"0": 0.1, "1": 0.2}}',
+        ),
         ("verl", VERL),
         ("verl", CONSOLE),
     ],
 )
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
 def test_marks_of_windows_and_lists_of_json_dump_are_read(
-    tmp_path: Path, source: str, text: str
+    tmp_path: Path, source: str, text: str, encoding: str
 ) -> None:
     log = tmp_path / f"a log.{source}"
-    log.write_text(f"\ufeff{text}", newline="\r\n")
+    log.write_text(f"\ufeff{text}", encoding, newline="\r\n")
     config = tmp_path / "config.json"
     config.write_text('\ufeff{"learning_rate": 1e-6}')
     brought(tmp_path, source, log, *ONE, "--config", config)
@@ -48,17 +55,7 @@ def test_marks_of_windows_and_lists_of_json_dump_are_read(
         assert read_steps(evidence, "x", ["reward_mean"])["reward_mean"].tolist() == [0.1, 0.2]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (CALLS.replace("\n", ""), "read as a log of trl"),
-        (STATE, "program: trl"),
-        (CALLS, "a list has no indent"),
-        ("1\n2\n", "line 1: int, no JSON object"),
-        ("{'loss': 0.1, 'epoch': 0.1}\n", "give its trainer_state.json"),
-        ("PK\x03\x04", "compressed, or of Excel; give"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), cases(__file__, "what_a_file_is"))
 def test_diagnose_says_in_one_line_what_a_file_is(tmp_path: Path, text: str, said: str) -> None:
     log = tmp_path / "history.json"
     log.write_text(text, encoding="latin-1")
@@ -86,6 +83,11 @@ a.verl ; {"lora_rank": 8, "lora_alpha": 16} ; 8 16
 a.verl ; {"lora_rank": 0} ; 0 None
 a.verl ; {"path": "m"} ; None None
 a.wandb ; {"num_generations": 8, "peft_config": {"default": {"r": 8, "lora_alpha": 16}}} ; 8 16
+a.wandb ; {"num_generations": 8, "beta": 0, "train_type": "full", "lora_rank": 8} ; 0 None
+a.wandb ; {"num_generations": 8, "beta": 0, "tuner_type": "full", "lora_rank": 8} ; 0 None
+a.wandb ; {"num_generations": 8, "beta": 0, "train_type": "lora", "lora_rank": 8} ; None None
+a.wandb ; {"actor": {"use_lora": false, "eps_clip": 0.2, "path": "m"}} ; 0 None
+a.wandb ; {"actor": {"use_lora": true, "eps_clip": 0.2, "path": "m"}} ; None None
 """
 """Where a configuration stands ; what it says ; the rank and scale that are recorded."""
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from calling import Said, gspo_lab
+from case_tables import cases
 from logs import csv_of, json_lines, trainer_state, trl_rows
 
 from gspo_lab.exchange.importers.compared_logs import logs_by_arm
@@ -77,13 +78,7 @@ def test_a_comparison_that_cannot_be_imported_leaves_the_earlier_one() -> None:
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [
-        (("grpo=a",), "grpo is the only arm"),
-        (("a", "grpo=b"), "compare a: ARM=LOG"),
-        (("grpo=", "gspo=b"), "compare grpo=: grpo=LOG"),
-        (("grpo=out/*.csv", "gspo=b"), "out/*.csv: no log fits this pattern"),
-        (("a/b/s0",), "two runs, or the logs of arms"),
-    ],
+    cases(__file__, "what_is_missing_is_one_line"),
 )
 def test_what_is_missing_is_one_line(words: tuple[str, ...], told: str) -> None:
     refused = gspo_lab("compare", *words)

@@ -57,6 +57,13 @@ forms = [
     'score,step,seed,arm / .25,1,s0,a / .5,1000,seed 0,a',
     'arm;seed;step;score / a;0;1;0,25 / a;0;1.000;1,000 / a;0;1.000;0,5',
 ]
+resumed = [ # source, first line, and how a row is written
+    ['csv', 'step,r', '{step},{reward}'],
+    ['csv', 'step,metric,value', '{step},r,{reward}'],
+    ['verl', '', '{{"step": {step}, "data": {{"r": {reward}}}}}'],
+    ['verl', '', 'step:{step} - r:{reward}'],
+    ['wandb', '_step,global_step,r', '{call},{step},{reward}'],
+]
 """)
 """Tables as strangers bring them, and what is made of them."""
 
@@ -120,17 +127,7 @@ def test_trl_evaluates_on_start(tmp_path: Path) -> None:
     assert records(tmp_path, "step", "reward_mean") == [(0, 0.1)], "an evaluation is no training"
 
 
-RESUMED = [
-    # source, first line, and how a row is written
-    ("csv", "step,r", "{step},{reward}"),
-    ("csv", "step,metric,value", "{step},r,{reward}"),
-    ("verl", "", '{{"step": {step}, "data": {{"r": {reward}}}}}'),
-    ("verl", "", "step:{step} - r:{reward}"),
-    ("wandb", "_step,global_step,r", "{call},{step},{reward}"),
-]
-
-
-@pytest.mark.parametrize(("source", "first_line", "row"), RESUMED)
+@pytest.mark.parametrize(("source", "first_line", "row"), TABLES["resumed"])
 def test_a_resumed_log_counts_its_later_numbers(
     tmp_path: Path, source: str, first_line: str, row: str
 ) -> None:
@@ -225,6 +222,18 @@ def test_a_folder_of_trl_holds_its_event_files_deeper(tmp_path: Path) -> None:
     assert records(tmp_path, "step", "reward_mean") == [(0, 0.5)]
 
 
+def test_folders_of_several_runs_are_named(tmp_path: Path) -> None:
+    """The parts of one run, by `add_scalars` or by their names, are read together."""
+    for name in ("a/s0", "a/s1", "b/old", "c/train", "c/eval", "d/loss_x", "d/loss_y"):
+        events(tmp_path / name, [(1, {"loss": 0.5})])
+    events(tmp_path / "b", [(1, {"loss": 0.5})])
+    line = refused(tmp_path, "tensorboard", tmp_path / "a", *ONE)
+    assert "logs loss: name one of them, s0, s1, or write {arm} and {seed} in the path" in line
+    assert "name one of them, ., old, or" in refused(tmp_path, "tensorboard", tmp_path / "b", *ONE)
+    for path in ("a/s0", "c", "d", "{arm}/s{seed}"):
+        brought(tmp_path, "tensorboard", tmp_path / path, "--study", path.strip("{")[0], *ONE[2:])
+
+
 def test_a_history_without_calls_of_log(tmp_path: Path) -> None:
     log = csv_of(tmp_path / "a.csv", "train/global_step,train/reward", "5,.5", "10,.6")
     brought(tmp_path, "wandb", log, *ONE, "--logged-by", "trl")
@@ -259,16 +268,24 @@ def test_a_finished_run_is_not_told_to_have_stopped(tmp_path: Path, form: str) -
     assert records(tmp_path, "status", "state")[-1][1] == "finished"
 
 
-@pytest.mark.parametrize(
-    ("done", "planned", "state"),
-    [(2, 3, "stopped"), (2, 4, "stopped"), (4, 4, "finished"), (2, -1, "finished")],
-)
-def test_a_half_done_run_of_trl_is_not_finished(
-    tmp_path: Path, done: int, planned: int, state: str
-) -> None:
-    history = [{"step": 2, "reward": 1}]
-    content = {"log_history": history, "global_step": done, "max_steps": planned}
-    (tmp_path / "trainer_state.json").write_text(json.dumps(content))
+HALF_DONE = """
+stopped "global_step": 2, "max_steps": 3
+stopped "global_step": 2, "max_steps": 4
+finished "global_step": 4, "max_steps": 4
+finished "global_step": 2, "max_steps": -1
+stopped "global_step": "3", "max_steps": 10
+stopped "global_step": 3, "max_steps": "10"
+stopped "global_step": "3.0", "max_steps": "10"
+finished "global_step": "10", "max_steps": "10"
+finished "global_step": 2, "max_steps": Infinity
+"""
+
+
+@pytest.mark.parametrize("line", HALF_DONE.strip().splitlines())
+def test_a_half_done_run_of_trl_is_not_finished(tmp_path: Path, line: str) -> None:
+    state, _, counts = line.partition(" ")
+    content = f'{{"log_history": [{{"step": 2, "reward": 1}}], {counts}}}'
+    (tmp_path / "trainer_state.json").write_text(content)
     brought(tmp_path, "trl", tmp_path, *ONE)
     assert records(tmp_path, "status", "state")[-1][1] == state
 

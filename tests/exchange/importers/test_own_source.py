@@ -34,6 +34,14 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ]
 
 
+def test_a_reader_in_a_table_of_runs_lies_beside_its_file(tmp_path: Path) -> None:
+    (tmp_path / "my_reader.py").write_text(READER)
+    (tmp_path / "log.txt").write_text("0.25 0.5")
+    table = '[[runs]]\nsource = "my_reader.py:Reader"\npath = "log.txt"\narm = "a"\nseed = 0\n'
+    (tmp_path / "x.toml").write_text(table)
+    brought(tmp_path, tmp_path / "x.toml")
+
+
 def test_an_installed_package_s_reader_is_a_source(
     tmp_path: Path, add_entry_points: Callable[[str], None]
 ) -> None:

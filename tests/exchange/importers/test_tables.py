@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 from logs import EIGHT, bring, csv_of, eight_seeds, json_lines, opened, refused, report
 
 from gspo_lab.recording.store.records import read_steps, read_updates
@@ -117,13 +118,7 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "what"),
-    [
-        (("--map", "reward=x/y"), "no number under x/y, which --map names"),
-        (("--map", "rewrd=r"), "no column 'rewrd' (did you mean 'reward'?)"),
-        (("--score-metric", "eval/acc"), "no number under eval/acc, the score to read"),
-        (("--logged-by", "veril"), "unknown 'veril' (did you mean 'verl'?)"),
-        (("--set", "objective=gpso"), "unknown objective 'gpso' (did you mean 'gspo'?)"),
-    ],
+    cases(__file__, "wishes_that_cannot_be_met"),
 )
 def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], what: str) -> None:
     path = csv_of(tmp_path / "a.csv", "step,r", "1,0.5")
@@ -134,25 +129,7 @@ def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], wha
 
 @pytest.mark.parametrize(
     ("table", "what"),
-    [
-        (
-            'source = "csv"\npath = "a.csv"\nsed = 0',
-            "runs.0.sed: unknown key (did you mean 'seed'?)",
-        ),
-        (
-            'source = "csv"\npath = "a.csv"\nseed = "0"',
-            "runs.0.seed: input should be a valid integer; got '0'",
-        ),
-        (
-            'source = "csv"\npath = "a.csv"\nmap = { reward = 1 }',
-            "runs.0.map.reward: input should be a valid string",
-        ),
-        ('path = "a.csv"', "runs.0: it needs source (one of jsonl, csv, "),
-        (
-            'source = "csv"\npath = "a.csv"\nlogged_by = "veril"',
-            "runs.0.logged_by: unknown 'veril' (did you mean 'verl'?)",
-        ),
-    ],
+    cases(__file__, "a_table_of_runs_that_is_none"),
 )
 def test_a_table_of_runs_that_is_none(tmp_path: Path, table: str, what: str) -> None:
     (tmp_path / "x.toml").write_text(f"[[runs]]\n{table}\n")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from case_tables import cases
 from laboratory import rendered
 from logs import brought, csv_of, opened
 
@@ -23,29 +24,7 @@ def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
 
 @pytest.mark.parametrize(
     ("rows", "runs", "said"),
-    [
-        # b alone has seeds 4 and 5, which would raise its mean to .68
-        (
-            ("a,1,.5", "a,2,.52", "a,3,.54", "b,1,.6", "b,2,.6", "b,3,.6", "b,4,.8", "b,5,.8"),
-            "3/3 3/5",
-            ["Not compared: seeds 4, 5 of b, which not every arm has."],
-        ),
-        # each arm has a seed of its own
-        (
-            ("a,0,.1", "a,1,.5", "a,2,.52", "a,3,.54", "b,1,.6", "b,2,.6", "b,3,.6", "b,9,.9"),
-            "3/4 3/4",
-            [
-                "Not compared: seed 0 of a, which not every arm has.",
-                "Not compared: seed 9 of b, which not every arm has.",
-            ],
-        ),
-        # the baseline has more
-        (
-            ("a,1,.5", "a,2,.52", "a,3,.54", "a,7,.9", "b,1,.6", "b,2,.6", "b,3,.6"),
-            "3/4 3/3",
-            ["Not compared: seed 7 of a, which not every arm has."],
-        ),
-    ],
+    cases(__file__, "arms_are_compared_on_the_seeds_that_all_have"),
 )
 def test_arms_are_compared_on_the_seeds_that_all_have(
     tmp_path: Path, rows: tuple[str, ...], runs: str, said: list[str]

@@ -414,6 +414,8 @@ def test_a_study_s_own_benchmark_is_known_by_its_name(here: Path) -> None:
     assert_fields(protocol, samples=2, temperature=0.5, max_tokens=3)
     changed = done("eval", "--bench", "mine", "--samples", 1, "--json").json
     assert {row["samples"] for row in changed["scores"]} == {1}
+    other = done("eval", "--bench", "mine", "--study", "small", "--model", "start", "--json").json
+    assert {row["samples"] for row in other["scores"]} == {2}
     unknown = gspo_lab("eval", "--bench", "mein")
     assert unknown.code == 2
     assert "mine" in unknown.err
