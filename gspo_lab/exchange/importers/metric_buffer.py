@@ -198,12 +198,12 @@ class MetricBuffer:
     def _check_rows(self) -> None:
         [(rows, steps)] = self._database.execute("SELECT COUNT(*), COUNT(DISTINCT step) FROM rows")
         self._note_gaps(steps)
-        texts = sorted(self._texts.keys() & ANSWERS)
+        texts = sorted((self._texts.keys() | self.first_steps.keys()) & ANSWERS)
         if texts and rows >= 2 * steps:
             raise LabError(
                 f"{self._where}: {rows} rows at {steps} steps, with {first_few(texts)}: a row per"
-                " answer, as rollouts have; give the trainer's log, with a row per step, or answers to a"
-                " benchmark as the source items"
+                " answer, as rollouts have; give the trainer's log, with a row per step, or"
+                " answers to a benchmark as the source items"
             )
         if not self._doubled:
             return
