@@ -196,8 +196,7 @@ def entries(path: Path) -> Iterator[Entry]:
         yield from reader(path)
     except UnicodeDecodeError as error:
         raise LabError(
-            f"{path}: not text in UTF-8 or UTF-16 ({error.reason} at byte {error.start}); save it"
-            " as UTF-8"
+            f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
         ) from error
 
 
