@@ -233,8 +233,8 @@ def _json_lines(path: Path) -> Iterator[Entry]:
                 if not line.endswith("\n") and len(line) < LONGEST:
                     return  # the program was killed, or is still writing its last line
                 raise LabError(
-                    f"{where}: no JSON object; JSON Lines have one a line, a list or a table has no"
-                    " indent"
+                    f"{where}: no JSON object; JSON Lines have one a line, a"
+                    " list has no indent, nor has a table of columns"
                 ) from error
             for table in entry if isinstance(entry, list) else (entry,):
                 if not isinstance(table, dict):
