@@ -503,7 +503,7 @@ def test_numbers_are_pooled_in_one_room() -> None:
     assert [path for path, count in pooled.items() if count] == []
 
 
-NODES = {"gspo_lab": 424_980, "tests": 358_900}
+NODES = {"gspo_lab": 424_780, "tests": 358_900}
 """The most syntax nodes that each folder may have. A bound may only fall."""
 NODES_A_LINE = {"gspo_lab": 6.34, "tests": 6.69}
 IDIOMS = {"gspo_lab": 27, "tests": 312}
