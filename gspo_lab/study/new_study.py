@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from gspo_lab.common.atomic_files import atomic_file
-from gspo_lab.common.errors import LabError
+from gspo_lab.common.errors import NO_ROOM, LabError
 from gspo_lab.common.registry import require_known
 from gspo_lab.study.load import fits_as_name
 from gspo_lab.study.schema import BUILT_IN_MODELS
@@ -59,6 +59,8 @@ def write_study(folder: Path, model: str, task: str) -> list[Path]:
             with atomic_file(folder / file) as draft:
                 draft.write_text(text, encoding="utf-8")
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
         raise LabError(
             f"{folder}: this folder cannot be made or written ({error.strerror}); name another"
             " one, gspo-lab init FOLDER"

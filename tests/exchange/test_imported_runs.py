@@ -30,7 +30,7 @@ from gspo_lab.recording.records import AnswerRecord
 class Reader:
     @staticmethod
     def read(path, run, spec):
-        log = json_of(path)
+        log = json.loads(path.read_text())
         rows = [(step, {"loss": 0.5, "reward": 0.25 + step / 4}) for step in (1, 2)]
         answers = [
             AnswerRecord(step=AT_END, bench="sums", problem=f"p{n}", sample=0, correct=int(n < log["right"]))

@@ -48,14 +48,16 @@ def ran(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
 def files_of_at_most(size: int) -> Iterator[None]:
     """Within the block no file of this process grows beyond so many bytes.
 
-    Python ignores the signal that says so.
+    Python ignores the signal that says so, and would keep modules that it has cut off.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = False
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 class Weights:
@@ -92,8 +94,9 @@ def test_a_checkpoint_that_finds_no_room_names_its_file_and_leaves_the_one_befor
         with files_of_at_most(50_000), pytest.raises(LabError) as refusal:
             save(path)
         assert str(refusal.value).startswith(f"{path} cannot be written (")
-        end = "make room and start the study again, the run goes on from its last checkpoint"
-        assert str(refusal.value).endswith(end)
+        assert str(refusal.value).endswith(
+            "make room and start the study again, the run goes on from its last checkpoint"
+        )
     assert [file.read_bytes() for file in files] == original
     assert {*tmp_path.iterdir()} == {*paths}
 
