@@ -67,13 +67,16 @@ def test_verl_s_file_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
     wandb = pytest.importorskip("wandb")
-    settings = wandb.Settings(disable_git=True, console="off", silent=True)
-    run = wandb.init(
-        mode="offline", dir=str(tmp_path), project="p", config={"lr": 1e-6}, settings=settings
-    )
-    for step in STEPS:
-        run.log(row(step), step=step)
-    run.finish()
+    with wandb.init(
+        mode="offline",
+        dir=str(tmp_path),
+        project="p",
+        config={"lr": 1e-6},
+        settings=wandb.Settings(disable_git=True, console="off", silent=True),
+    ) as run:
+        for step in STEPS:
+            run.log(row(step), step=step)
+    wandb.teardown()
     [file] = sorted({path.resolve() for path in tmp_path.rglob("run-*.wandb")})
     assert bring(tmp_path, "wandb", file, "--logged-by", "verl", *GSPO).code == 0
     assert logged(tmp_path) == EXPECTED
