@@ -40,7 +40,7 @@ from gspo_lab.report.plotly_json import (
     template,
     variables,
 )
-from gspo_lab.report.templating import environment, kept_file, slug, template_of
+from gspo_lab.report.templating import cached_file, environment, slug, template_of
 from gspo_lab.report.views.answer import AnswerView, answer_view
 from gspo_lab.report.views.calibration import calibration_view
 from gspo_lab.report.views.claims import claims_view
@@ -471,7 +471,7 @@ def plotly() -> tuple[str, str, str]:
     styles = re.search(rb'getElementById\("([0-9a-f]{64})"\)', library)
     digest = _hash(library)
     cached = cache_folder() / "plotly" / f"{slug(digest)}.gz"
-    packed = kept_file(cached, lambda: gzip.compress(library, 6, mtime=0))
+    packed = cached_file(cached, lambda: gzip.compress(library, 6, mtime=0))
     return base64.b64encode(packed).decode(), digest, styles[1].decode() if styles else ""
 
 

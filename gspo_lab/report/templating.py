@@ -374,23 +374,23 @@ class CompiledTemplates(BytecodeCache):
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         """Keep what was compiled."""
-        keep_file(self._path(bucket), bucket.bytecode_to_string())
+        write_cached_file(self._path(bucket), bucket.bytecode_to_string())
 
 
-def keep_file(path: Path, content: bytes) -> None:
+def write_cached_file(path: Path, content: bytes) -> None:
     """Write a file of the cache folder, where that can be written."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path, shared=True, lasting=False) as draft:
+        with atomic_file(path, shared=True) as draft:
             draft.write_bytes(content)
 
 
-def kept_file(path: Path, make: Callable[[], bytes]) -> bytes:
+def cached_file(path: Path, make: Callable[[], bytes]) -> bytes:
     """The content of a file of the cache folder, made where it is missing."""
     with suppress(OSError):
         return path.read_bytes()
     content = make()
-    keep_file(path, content)
+    write_cached_file(path, content)
     return content
 
 
