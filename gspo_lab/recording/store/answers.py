@@ -50,7 +50,7 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
 
 
 def score_rows(evidence: "Evidence", study: str, evaluation: str | None = "") -> list[JsonObject]:
-    """The same, plain, with None for what was not measured. Do not change a row."""
+    """The scores of `read_scores` as rows by column, None if not measured. Do not change a row."""
     query = (
         f"SELECT {quoted(SCORE_COLUMNS)} FROM chosen JOIN scores USING (run_id) ORDER BY"
         f" {IN_ORDER}, evaluation, bench, step"

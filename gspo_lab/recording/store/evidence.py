@@ -124,7 +124,7 @@ class Evidence:
         return table_of(rows, RUN_COLUMNS, numbers)
 
     def run_rows(self, study: str) -> list[JsonObject]:
-        """The same, plain: one list for all who ask, so nobody may change it."""
+        """The study's runs as rows by column. All callers share one list: do not change it."""
         query = (
             f"SELECT {', '.join(RUN_COLUMNS)} FROM chosen JOIN (SELECT run_id, study,"
             f" {quoted(RUN_COLUMNS[4:])} FROM runs) USING (run_id) ORDER BY {IN_ORDER}"
@@ -239,7 +239,7 @@ def arrays(rows: Sequence[tuple[OptionalFloat, ...]], names: Sequence[str]) -> "
 def table_of(
     rows: list[tuple[Any, ...]], columns: list[str], numbers: Iterable[str]
 ) -> "DataFrame":
-    """Rows as a frame with `numbers` as such: pandas reads a column of only NULL as objects."""
+    """A frame of rows. The columns `numbers` hold numbers, also where all values are NULL."""
     from pandas import DataFrame
 
     frame = DataFrame(rows, columns=columns)

@@ -33,7 +33,7 @@ def read_steps(
 def step_rows(
     evidence: "Evidence", study: str, metrics: Sequence[str], at_steps: Collection[int]
 ) -> list[JsonObject]:
-    """The same of some steps, plain, with None for what was not measured."""
+    """The metrics of `read_steps` at some steps as rows by column, None if not measured."""
     rows, names, _ = _rows(evidence, study, "steps", ["step"], metrics, {"run_id": None}, at_steps)
     return [dict(zip(names, row, strict=True)) for row in rows]
 
