@@ -228,20 +228,14 @@ def test_the_command_says_what_was_asked_for(
 
 @pytest.mark.parametrize(
     ("declared", "count", "expected"),
-    [
-        ("[64, 65, 70]", 2, (64, 65)),
-        ("[64, 65, 70]", 5, (64, 65, 70, 71, 72)),
-        ("3", 2, (0, 1)),
-        ("[7, 3]", 4, (7, 3, 8, 9)),
-        ("[9]", 3, (9, 10, 11)),
-    ],
+    cases(__file__, "counted_seeds"),
 )
 def test_a_count_takes_the_declared_seeds_and_then_follows_them(
-    tmp_path: Path, declared: str, count: int, expected: tuple[int, ...]
+    tmp_path: Path, declared: str, count: int, expected: list[int]
 ) -> None:
     path = load(tmp_path).path
     study = load_study(path, overrides=[f"seeds={declared}"], seeds=count)
-    assert study.seeds == expected
+    assert study.seeds == tuple(expected)
 
 
 def test_a_count_passes_over_the_trials_seeds(tmp_path: Path) -> None:

@@ -14,13 +14,7 @@ from gspo_lab.tasks.pools import SLACK_TOKENS
 TASK = Addition()
 SUM = Problem("add3-train-0", "123+456=", "579")
 
-BY_HAND = [
-    ([123, 456], "3+6=9 2+5=7 1+4=5 #579\n"),
-    ([999, 1], "9+1=10 9+0+1=10 9+0+1=10 #1000\n"),
-    ([999, 999], "9+9=18 9+9+1=19 9+9+1=19 #1998\n"),
-    ([0, 0], "0+0=0 #0\n"),
-    ([99, 99, 99], "9+9+9=27 9+9+9+2=29 #297\n"),
-]
+BY_HAND = cases(__file__, "by_hand")
 
 
 @pytest.mark.parametrize(("numbers", "text"), BY_HAND)

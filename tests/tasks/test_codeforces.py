@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from assertions import assert_fields
 from calling import lab_error
+from case_tables import cases
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Task, build_task, grade_answer
@@ -100,21 +101,7 @@ def own(made: Callable[..., Task], tmp_path: Path) -> Task:
     return made(DOUBLE, SPLIT, TRIPLE)
 
 
-PROGRAMS = [
-    (0, "print(2 * int(input()))", True, "passed all 2 tests"),
-    (0, "print(2)", False, "test 2 of 2: wrong output"),
-    (0, "print(2.0 * int(input()))", True, "passed all 2 tests [strict: wrong]"),
-    (0, "1 / 0", False, "test 1 of 2: exit 1: ZeroDivisionError: division by zero"),
-    (1, "n = int(input())\nprint(0, n)", True, "passed all 2 tests"),
-    (1, "n = int(input())\nprint(1, n)", False, "test 1 of 2: wrong output"),
-    (1, "print(2, 3)", False, "test 2 of 2: wrong output"),
-    (1, "print('a', 'b')", False, "test 1 of 2: wrong output"),
-    (1, "print(chr(233) * 3)", False, "test 1 of 2: wrong output"),
-    (1, "raise SystemExit(3)", False, "test 1 of 2: exit 3"),
-    (2, "print(3 * int(input()))", True, "passed all 3 tests"),
-    (2, "print(3)", False, "test 2 of 3: wrong output"),
-    (2, "print({1: 3, 2: 6}[int(input())])", False, "test 3 of 3: exit 1: KeyError: 20"),
-]
+PROGRAMS = cases(__file__, "programs")
 
 
 def test_programs(own: Task) -> None:

@@ -41,34 +41,8 @@ def grade(problem, answer):
 def raises(error):
     raise error
 """
-GOOD = [
-    ("1", 1.0, True),
-    ("2.5", 2.5, True),
-    ("True", 1.0, True),
-    ("False", 0.0, False),
-    ("0.999999", 0.999999, False),
-    ("-3", -3.0, False),
-    ("Fraction(1, 4)", 0.25, False),
-    ("Grade(0.25, True, extracted='x', reason='because')", 0.25, True),
-    ("Grade(1, None, extracted=12)", 1.0, True),
-]
-FAILING = [
-    ("Grade(1.0, True, error='the judge is away')", "the judge is away"),
-    ("float('nan')", "ValueError: the grader returned nan, not a finite number"),
-    ("float('inf')", "ValueError: the grader returned inf, not a finite number"),
-    ("10**400", "OverflowError: "),
-    ("'1.0'", "TypeError: the grader returned '1.0', not a number"),
-    ("None", "TypeError: the grader returned None, not a number; is a return missing?"),
-    ("1j", "TypeError: the grader returned 1j, not a number"),
-    ("Odd()", "RuntimeError: no"),
-    ("Grade(float('nan'), True)", "ValueError: the grader returned nan, not a finite number"),
-    ("Grade(None, None)", "TypeError: the grader returned None, not a number"),
-    ("raises(ValueError('bad\\nanswer'))", "ValueError: bad answer (graders.py:21)"),
-    ("raises(AssertionError())", "AssertionError (graders.py:21)"),
-    ("raises(SystemExit(3))", "SystemExit: 3 (graders.py:21)"),
-    ("raises(Unprintable())", ""),
-    ("grade(problem, answer)", "RecursionError: "),
-]
+GOOD = cases(__file__, "good")
+FAILING = cases(__file__, "failing")
 
 
 def lines(*problems: JsonObject) -> str:

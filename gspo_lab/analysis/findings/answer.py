@@ -284,6 +284,7 @@ def _rate_curve_answer(source: Source) -> StudyAnswer:
         why = "Not answered: fewer than two seeds have a score at every value."
         return StudyAnswer("no verdict", "red", _rerun(source, "run"), (runs,), why=why)
     verdicts = tuple(comparison.verdict for comparison in curve.comparisons)
+    levels = {comparison.arm: comparison.levels for comparison in curve.comparisons}
     words = {verdict.word for verdict in verdicts}
     if words <= OPEN:
         if curve.missing:
@@ -291,10 +292,11 @@ def _rate_curve_answer(source: Source) -> StudyAnswer:
         else:
             command = _more_seeds(source, max(5, 2 * len(curve.seeds)))
         word = "no verdict" if words == {"no verdict"} else "inconclusive"
-        return StudyAnswer(word, "grey", command, grounds, verdicts)
+        return StudyAnswer(word, "grey", command, grounds, verdicts, levels=levels)
     partly = bool(words & {*OPEN, *NOT_SHOWN_BEYOND})
     colour = _colour(verdicts, partly=partly)
-    return StudyAnswer(_word(verdicts), colour, _replicate(source), grounds, verdicts)
+    word = _word(verdicts)
+    return StudyAnswer(word, colour, _replicate(source), grounds, verdicts, levels=levels)
 
 
 def _dose_answer(source: Source) -> StudyAnswer:

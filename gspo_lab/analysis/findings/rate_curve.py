@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gspo_lab.analysis.findings.matched import starting_models, study_certificate
+from gspo_lab.analysis.findings.reference_levels import ReferenceLevels, levels_between
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, once
 from gspo_lab.analysis.stats.array_checks import Floats
@@ -74,12 +75,16 @@ class CurveComparison:
 
     `verdict` is on the heights of the peaks. `place` is the ratio of the values at the peaks,
     `upper` that of the highest values within the margin of the own peak, `width` that of the
-    widths (highest over lowest) of these ranges. `differences` has one difference per value.
+    widths (highest over lowest) of these ranges. The answer says `upper`, which tells how much more
+    an arm stands; the grid often cuts a range at its lower end, and then `width` is too small.
+    `levels` are those of each seed's runs at the values that the other seeds choose. `differences`
+    has one difference per value.
     """
 
     arm: str
     baseline: str
     verdict: Comparison
+    levels: ReferenceLevels
     place: Ratio
     upper: Ratio
     width: Ratio
@@ -200,6 +205,11 @@ def _comparisons(
         for arm in treatments
     ]
     verdicts = decide_all(compared, Rule(rule.margin, rule.alpha))
+    names = {(str(arm.of), arm.dose): arm.name for arm in source.declaration.arms.values()}
+    chosen = {
+        of: [{names[of, value]: 1.0} for value in values[best_without_seed(scores_SD)]]
+        for of, scores_SD in scores.items()
+    }
     places = {arm: peak_places(scores_SD, values) for arm, scores_SD in scores.items()}
     ranges = {
         arm: ranges_near_peak(scores_SD, values, rule.margin) for arm, scores_SD in scores.items()
@@ -207,11 +217,13 @@ def _comparisons(
     out = []
     for arm, verdict in zip(treatments, verdicts, strict=True):
         difference_SD = scores[arm] - scores[baseline]
+        sides = zip(chosen[baseline], chosen[arm], strict=True)
         out.append(
             CurveComparison(
                 arm,
                 baseline,
                 replace(verdict, about=about),
+                levels_between(source, verdict, dict(zip(seeds, sides, strict=True))),
                 _ratio(places[arm] - places[baseline]),
                 _ratio(ranges[arm][:, 1] - ranges[baseline][:, 1]),
                 _ratio(np.ptp(ranges[arm], axis=1) - np.ptp(ranges[baseline], axis=1)),

@@ -6,9 +6,12 @@ A difference of final scores alone does not tell a rule that learns more from on
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gspo_lab.analysis.findings.decision import Sides, decision, with_sides
-from gspo_lab.analysis.findings.run_outcomes import RunOutcome, outcomes
+from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, average, once
+from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.verdict import Comparison
 from gspo_lab.common.plain_data import OptionalFloat
@@ -25,16 +28,10 @@ class ScoreLevels:
     start: OptionalFloat
     best: OptionalFloat
     final: OptionalFloat
-
-    @property
-    def kept(self) -> OptionalFloat:
-        """The share of the best gain over the start that is left at the end; below 0 where the end
-        lies below the start. None where nothing was gained.
-        """
-        if self.start is None or self.best is None or self.final is None:
-            return None
-        gain = self.best - self.start
-        return (self.final - self.start) / gain if gain > 0 else None
+    kept: OptionalFloat
+    """The share of the best gain over the start that is left at the end; below 0 where the end lies
+    below the start. None where nothing was gained.
+    """
 
     @property
     def ends_below_start(self) -> bool:
@@ -73,10 +70,11 @@ class ReferenceLevels:
 @once
 def score_levels(source: Source) -> dict[str, ScoreLevels]:
     """Per arm its levels on the primary benchmark, over its runs of the deciding seeds."""
-    decided = decision(source)
-    ended = [run for run in outcomes(source, decided.primary) if decided.runs.has(run)]
+    levels = _levels_by_run(source)
     return {
-        arm: _levels(arm, [_run_levels(run) for run in ended if run.arm == arm])
+        arm: _levels(
+            arm, [levels[arm, seed] for seed in decision(source).seeds if (arm, seed) in levels]
+        )
         for arm in source.arms
     }
 
@@ -88,61 +86,55 @@ def reference_levels(source: Source) -> dict[str, ReferenceLevels]:
     The contrast's verdict is included. The levels are of the seeds on which every arm of the
     comparison has a final score.
     """
+    seeds = decision(source).seeds
     return {
-        verdict.subject: _levels_of_sides(source, verdict, weights)
-        for verdict, weights in with_sides(source)
+        verdict.subject: levels_between(source, verdict, dict.fromkeys(seeds, sides))
+        for verdict, sides in with_sides(source)
     }
 
 
-Levels = tuple[OptionalFloat, OptionalFloat, OptionalFloat]
-"""Start, best evaluation and final score of one run, or of one seed of a contrast's side."""
+def levels_between(
+    source: Source, verdict: Comparison, sides: Mapping[int, Sides]
+) -> ReferenceLevels:
+    """The levels of both sides of a verdict, of which `sides` has the arms by seed.
 
-
-def _run_levels(run: RunOutcome) -> Levels:
-    return run.start, run.best_evaluation, run.final
-
-
-def _levels(name: str, per_seed: Sequence[Levels]) -> ScoreLevels:
-    measured = [levels for levels in per_seed if levels[2] is not None]
-    means = []
-    for place in range(3):
-        column = [levels[place] for levels in measured]
-        means.append(None if None in column else average(column))
-    return ScoreLevels(name, *means)
-
-
-def _levels_of_sides(source: Source, verdict: Comparison, weights: Sides) -> ReferenceLevels:
-    runs = {(run.arm, run.seed): run for run in decision(source).ended if run.final is not None}
-    arms = [*weights[0], *weights[1]]
-    seeds = [seed for seed in decision(source).seeds if all((arm, seed) in runs for arm in arms)]
-    columns = []
-    for side in weights:
-        columns.append([_weighted_levels(side, runs, seed) for seed in seeds])
-    baseline, subject = columns
-    apart = []
-    for first, second in zip(baseline, subject, strict=True):
-        if first[1] is not None and second[1] is not None:
-            apart.append(second[1] - first[1])
+    In a sweep a side is another arm on another seed: the value that the other seeds choose. Seeds
+    count on which every arm has a final score.
+    """
+    levels = _levels_by_run(source)
+    rows = []
+    for seed, pair in sides.items():
+        if all((arm, seed) in levels for arm in {**pair[0], **pair[1]}):
+            rows.append(
+                [sum(share * levels[arm, seed] for arm, share in side.items()) for side in pair]
+            )
+    rows_S23: Floats = np.array(rows, dtype=float).reshape(-1, 2, 3)
+    apart_S = rows_S23[:, 1, 1] - rows_S23[:, 0, 1]
     return ReferenceLevels(
-        _levels(str(verdict.baseline), baseline),
-        _levels(verdict.subject, subject),
-        paired_t(apart, verdict.alpha),
+        _levels(str(verdict.baseline), rows_S23[:, 0]),
+        _levels(verdict.subject, rows_S23[:, 1]),
+        paired_t(apart_S[np.isfinite(apart_S)], verdict.alpha),
         verdict.direction,
     )
 
 
-def _weighted_levels(
-    side: Mapping[str, float], runs: Mapping[tuple[str, int], RunOutcome], seed: int
-) -> Levels:
-    by_arm = [_run_levels(runs[arm, seed]) for arm in side]
-    out: list[OptionalFloat] = []
-    for place in range(3):
-        column = [levels[place] for levels in by_arm]
-        weighted = [
-            weight * score
-            for weight, score in zip(side.values(), column, strict=True)
-            if score is not None
-        ]
-        out.append(sum(weighted) if len(weighted) == len(column) else None)
-    start, best, final = out
-    return start, best, final
+@once
+def _levels_by_run(source: Source) -> dict[tuple[str, int], Floats]:
+    """Start, best evaluation and final score of each finished run, [3]; NaN: not measured."""
+    return {
+        (run.arm, run.seed): np.array([run.start, run.best_evaluation, run.final], dtype=float)
+        for run in outcomes(source, source.declaration.primary)
+        if run.final is not None
+    }
+
+
+def _levels(name: str, rows_S3: Floats | Sequence[Floats]) -> ScoreLevels:
+    """The means over seeds; None where a seed's level was not measured."""
+    means = []
+    for column_S in np.reshape(rows_S3, (-1, 3)).T:
+        means.append(None if np.isnan(column_S).any() else average(column_S))
+    start, best, final = means
+    kept = None
+    if start is not None and best is not None and final is not None and best > start:
+        kept = (final - start) / (best - start)
+    return ScoreLevels(name, start, best, final, kept)

@@ -1,9 +1,10 @@
 """`[verdict] over`: score against a swept setting, from a real database."""
 
+import json
 from pathlib import Path
 
 import pytest
-from laboratory import json_of, source
+from laboratory import json_of, rendered, source
 from synthetic_lab import make_lab, right
 
 from gspo_lab.analysis.claims import answer
@@ -88,7 +89,54 @@ def test_the_place_of_the_peaks_and_what_is_near_them(tmp_path: Path) -> None:
     ]
     wanted = 10 ** (1 + sum(vertices) / 3)
     assert comparison.place.estimate == pytest.approx(wanted)
-    assert (comparison.upper.estimate or 0) > 1
+    # Near the peak: from -1/5, -1/5, -1/4 to 1/10, 1/12, 1/10 around GSPO's at .001.
+    above = (1 / 10 + 1 / 12 + 1 / 10) / 3
+    grpo_above = (1 / 2 + 1 / 3 + 1 / 3) / 3
+    assert comparison.upper.estimate == pytest.approx(10 ** (1 + above - grpo_above))
+    below = (1 / 5 + 1 / 5 + 1 / 4) / 3
+    assert comparison.width.estimate == pytest.approx(10 ** (above + below - grpo_above))
+
+
+LOST: dict[str, tuple[int, ...]] = {
+    "grpo@0.0001": (6, 6, 7),
+    "grpo@0.001": (2, 2, 2),
+    "grpo@0.01": (1, 1, 1),
+    "gspo@0.0001": (1, 1, 1),
+    "gspo@0.001": (9, 10, 10),
+    "gspo@0.01": (10, 2, 2),
+}
+
+
+def test_at_the_own_best_values_better_is_loses_less_where_both_end_below_their_start(
+    tmp_path: Path,
+) -> None:
+    """Start .5, best evaluation .8 and .7; both curves end below .5 at every rate.
+
+    On seed 0 gspo ends highest at .01, but the other seeds choose .001.
+    """
+
+    def share(run: Run, step: int) -> float:
+        early = {0: 0.5, 2: 0.8 if run.arm.startswith("grpo") else 0.7}
+        return early.get(step, LOST[run.arm][run.seed] / 20)
+
+    toml = TOML.replace("every = 4", "every = 2").replace("over =", "last = 1\nover =")
+    database = make_lab(tmp_path, toml, name="rates", steps=4, change=right(share))
+    with source(database, "rates") as study:
+        text = statement("answer", answer(study))
+        ground = statement("grounds", answer(study))
+    assert text.startswith("gspo loses less than grpo with each at its own best learning rate")
+    assert "Both end below their start. At each run's best evaluation the sign is the opp" in text
+    assert ground.startswith(
+        "Start, best evaluation, end, with each at its own best learning rate, on this one starting"
+        " model: grpo 0.500, 0.800, 0.317 (keeps less than nothing of its best gain); gspo 0.500,"
+        " 0.700, 0.483 (keeps less"
+    )
+    report = rendered(database, "rates")
+    assert ground in report.markdown
+    (compared,) = json.loads(report.json)["studies"]["rates"]["answer"]["curve"]["comparisons"]
+    # (29 / 60 - .5) / .2, and (19 / 60 - .5) / .3
+    assert compared["levels"]["subject"]["kept"] == pytest.approx(-1 / 12, abs=1e-6)
+    assert compared["levels"]["baseline"]["kept"] == pytest.approx(-11 / 18, abs=1e-6)
 
 
 def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(

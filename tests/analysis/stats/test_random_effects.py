@@ -24,23 +24,7 @@ from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.reason import Reason
 from gspo_lab.report.templating import statement
 
-BCG = np.array(
-    [
-        [4, 119, 11, 128],
-        [6, 300, 29, 274],
-        [3, 228, 11, 209],
-        [62, 13536, 248, 12619],
-        [33, 5036, 47, 5761],
-        [180, 1361, 372, 1079],
-        [8, 2537, 10, 619],
-        [505, 87886, 499, 87892],
-        [29, 7470, 45, 7232],
-        [17, 1699, 65, 1600],
-        [186, 50448, 141, 27197],
-        [5, 2493, 3, 2338],
-        [27, 16886, 29, 17825],
-    ]
-)
+BCG = np.array(cases(__file__, "bcg"))
 
 
 def test_two_executions_by_pencil() -> None:

@@ -7,6 +7,7 @@ import pytest
 from asking import done
 from assertions import assert_fields
 from calling import gspo_lab, lab_error
+from case_tables import cases
 
 from gspo_lab.analysis.stats.passk import checkpoint_score
 from gspo_lab.cli.published_score import PublishedNumber, sentence
@@ -26,15 +27,7 @@ def compared(right: int, problems: int, number: float, answers: int | None = Non
 
 @pytest.mark.parametrize(
     ("right", "problems", "published", "said"),
-    [
-        (35, 80, (47.4,), "not distinguishable"),
-        (437, 1000, (47.4, 1000), "not distinguishable"),
-        (437, 1000, (0.474, 100_000), "below"),
-        (4375, 10_000, (47.4, 10_000), "below"),
-        (0, 30, (47.4,), "below"),
-        (30, 30, (100.0,), "not distinguishable"),
-        (0, 30, (0.0, 30), "not distinguishable"),
-    ],
+    cases(__file__, "needs_enough_answers"),
 )
 def test_a_difference_needs_enough_answers_on_both_sides(
     right: int, problems: int, published: tuple[Any, ...], said: str

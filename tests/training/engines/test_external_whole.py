@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
+from case_tables import cases
 from child_processes import lab, processes_of
 from waiting import until
 
@@ -86,40 +87,7 @@ for path in map(pathlib.Path, sys.argv[1:]):
     print("READ", type(actor).__name__, actor.policy_loss.loss_mode, actor.ppo_mini_batch_size, replay)
 """  # noqa: E501
 
-GIVEN = (
-    ("", ["device=cpu"], "FSDPActorConfig lab-gspo 2 None"),
-    (
-        "",
-        ["device=cpu", "arm.gspo.importance_sampling_level=token"],
-        "FSDPActorConfig lab-vanilla 2 None",
-    ),
-    ("processes=8", ["device=cuda"], "FSDPActorConfig lab-gspo 2 None"),
-    (
-        "",
-        [
-            "device=cpu",
-            "arm.gspo.objective=gspo-token",
-            "arm.gspo.advantage=gae",
-            "update.warmup_updates=0",
-        ],
-        "FSDPActorConfig lab-gspo 2 None",
-    ),
-    (
-        "backend='megatron'",
-        [
-            "device=cuda",
-            "model=tiny-qwen3-moe",
-            "update.dtype=bfloat16",
-            "routing_replay=old-policy",
-        ],
-        "McoreActorConfig lab-gspo 2 R2",
-    ),
-    (
-        "backend='megatron', processes=4, tensor_parallel=2",
-        ["device=cuda", "model=tiny-qwen3-moe", "update.dtype=bfloat16", "routing_replay=rollout"],
-        "McoreActorConfig lab-gspo 2 R3",
-    ),
-)
+GIVEN = cases(__file__, "verl_reads")
 """Options, changes of the study, and what verl then reads.
 
 Its actor, loss, prompts in a mini-batch, and replay.
