@@ -395,7 +395,9 @@ class RecordTable(Table):
         0.02, description="share of training prompts whose responses are stored"
     )
     detail_every: Count = Field(
-        5, description="steps between records of each response's numbers (`response_detail`)"
+        5,
+        description="steps between records of `response_detail`, each response's numbers, and"
+        " `relative_update_norm`",
     )
     token_detail: bool = Field(
         False, description="`response_detail` also has every token's log-ratio"

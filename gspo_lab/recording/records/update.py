@@ -221,6 +221,10 @@ class UpdateRecord:
     )
     grad_norm: OptionalFloat = metric("L2 norm of the gradient before clipping")
     weight_norm: OptionalFloat = metric("L2 norm of all trained weights after the update")
+    relative_update_norm: OptionalFloat = metric(
+        "L2 norm of the update of all trained weights / of these before it; every"
+        " record.detail_every steps. Engine native only; NULL with adamw-8bit"
+    )
     learning_rate: OptionalFloat = metric("learning rate of this update")
     value_loss: OptionalFloat = metric("the critic's loss; only with advantage = 'gae'", "reward^2")
     value_mean: OptionalFloat = metric(

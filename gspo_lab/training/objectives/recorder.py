@@ -52,6 +52,10 @@ class Recorder:
     detail_every: int = 1
     token_detail: bool = False
 
+    def detailed(self, step: int) -> bool:
+        """Whether the records of a step hold more than means."""
+        return step % self.detail_every == 0
+
     def update(
         self,
         *,
@@ -83,7 +87,7 @@ class Recorder:
                 log_ratio_BT, mask_BT, adv_BT, metrics, evaluated_B, other_log_ratio_BT
             )
             numbers = {name: reduction(arrays) for name, reduction in REDUCTIONS.items()}
-        if step % self.detail_every == 0:
+        if self.detailed(step):
             clipped_BT = metrics.get(CLIP_FRACTION, mask_BT & False)
             tensors = (log_ratio_BT, mask_BT, adv_BT, clipped_BT)
             detail["response_detail"] = response_detail(

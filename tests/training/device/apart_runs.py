@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.utils.backend_registration
-from lottery import GRADER, STUDY, train
+from lottery import train, write_study
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gspo_lab.common.errors import LabError
@@ -114,10 +114,7 @@ def refusal(check: Callable[[], object]) -> str:
 if __name__ == "__main__":
     register(sys.argv[1])
     folder = Path(sys.argv[2])
-    (folder / "lottery.py").write_text(GRADER)
-    prompts = [{"prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
-    (folder / "problems.jsonl").write_text("\n".join(json.dumps(p) for p in prompts))
-    (folder / "study.toml").write_text(STUDY)
+    write_study(folder)
     with sdpa_kernel(SDPBackend.MATH):  # the attention of any device
         cases = {case: results(case, folder) for case in CASES}
     refusals = [

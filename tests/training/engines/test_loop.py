@@ -183,6 +183,7 @@ def test_records_hold_what_happened(trained: Trained) -> None:
         if update.clipped_tokens and update.evaluated_responses == 4
     )
     assert 0 < moved.clip_fraction_gradient <= 1
+    assert 0 < moved.relative_update_norm < 0.1
     assert sum(moved.response_detail["length"]) == moved.response_tokens
     assert sum(moved.response_detail["clipped_tokens"]) == moved.clipped_tokens
     # A dense model has no experts to measure, and says so by saying nothing.

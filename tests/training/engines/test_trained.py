@@ -26,8 +26,13 @@ def learn(record: TrainableModel, updates: int) -> None:
     for _ in range(updates):
         loss = record.model(input_ids=ids, labels=ids).loss
         loss.backward()
-        step = record.step(float(loss.detach()))
-        assert step.weight_norm == pytest.approx(float(weights(record).double().norm()), rel=1e-5)
+        before = weights(record).double()
+        columns, _ = record.step(float(loss.detach()), measure=True)
+        update = (weights(record) - before).norm() / before.norm()
+        assert columns["relative_update_norm"] == pytest.approx(float(update), rel=1e-4)
+        assert columns["weight_norm"] == pytest.approx(
+            float(weights(record).double().norm()), rel=1e-5
+        )
 
 
 def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[TrainableModel, TrainableModel]:

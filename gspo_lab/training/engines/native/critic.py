@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.study import Settings
 from gspo_lab.training.engines.native.experience import Experience, Microbatch, microbatches
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
@@ -91,7 +92,7 @@ class Critic:
             adv_NT = sequence_advantages(adv_NT, mask_NT, settings.sequence_advantage)
         return adv_NT
 
-    def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, float], bool]:
+    def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, OptionalFloat], bool]:
         """Learn the returns of one mini-batch, of all its responses: the UpdateRecord's columns of
         a critic, and whether the step was finite."""
         started = time.perf_counter()
@@ -99,16 +100,16 @@ class Critic:
         loss, clipped, total = self._passes(experience, rows, tokens)
         while not self.trained.unscale():
             loss, clipped, total = self._passes(experience, rows, tokens)
-        step = self.trained.step(loss)
+        step_columns, finite = self.trained.step(loss)
         count = max(tokens, 1)
         columns = {
             "value_loss": loss,
             "value_mean": total / count,
             "value_clip_fraction": clipped / count,
-            "critic_grad_norm": step.grad_norm,
+            "critic_grad_norm": step_columns["grad_norm"],
             "critic_seconds": time.perf_counter() - started,
         }
-        return columns, step.finite
+        return columns, finite
 
     def _passes(
         self, experience: Experience, rows: Tensor, tokens: int

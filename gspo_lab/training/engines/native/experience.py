@@ -145,6 +145,7 @@ def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) ->
     responses = [r.response_ids for r in rollouts]
     mask_NT = padded([r.full_loss_mask for r in rollouts], False).to(device)
     nothing_NT = torch.zeros(mask_NT.shape, device=device)
+    everyone_N = torch.ones(len(rollouts), dtype=torch.bool, device=device)
     return Experience(
         prompt_NP=padded(prompts, pad, on_left=True).to(device),
         response_NT=padded(responses, pad).to(device),
@@ -152,9 +153,9 @@ def pad_rollouts(rollouts: Sequence[Rollout], pad: int, device: torch.device) ->
         attention_NT=padded(list(map(everywhere, responses)), False).to(device),
         mask_NT=mask_NT,
         adv_NT=nothing_NT,
-        evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
-        counted_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
-        old_known_N=torch.zeros(len(rollouts), dtype=torch.bool, device=device),
+        evaluated_N=everyone_N,
+        counted_N=everyone_N,
+        old_known_N=~everyone_N,
         sampler_logp_NT=padded([r.logprobs for r in rollouts], 0.0)
         .to(device)
         .masked_fill(~mask_NT, 0.0),

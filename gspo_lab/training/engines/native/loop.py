@@ -48,7 +48,7 @@ from gspo_lab.training.engines.native.optimizer_update import (
     UpdateResult,
     update_record,
 )
-from gspo_lab.training.engines.native.prompt_stream import PromptStream
+from gspo_lab.training.engines.native.prompt_stream import PromptStream, training_prompts
 from gspo_lab.training.engines.native.step_record import (
     Clock,
     CompletedStep,
@@ -83,7 +83,7 @@ class TrainingRun:
         if run.settings.rollout.staleness:
             self.kept["past"] = components.lag
         self.problems = components.task.problems("train")
-        self.prompts = PromptStream(self.problems, run.seed, run.settings.rollout.prompts_per_step)
+        self.prompts = training_prompts(run, components.task)
 
     def begin(self, step: int, **about: Any) -> None:
         """Say that a worker takes the run up at step `step`, with what it knows of itself; `about`

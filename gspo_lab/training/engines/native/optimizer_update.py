@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.recording.records.update import UpdateRecord, optimizer_columns
+from gspo_lab.recording.records.update import UpdateRecord
 from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.experience import (
     Experience,
@@ -103,10 +103,9 @@ class Updater:
         while not self.trained.unscale():
             result = self._passes(experience, minibatch, objective, selected_MT)
         result.columns["router_grad_norm"] = self.router_grad_norm()
-        step = self.trained.step(result.columns["loss"])
-        result.columns |= optimizer_columns(step.grad_norm, step.rate)
-        result.columns["weight_norm"] = step.weight_norm
-        result.finite = step.finite
+        measure = self.recorder.detailed(minibatch.step)
+        columns, result.finite = self.trained.step(result.columns["loss"], measure=measure)
+        result.columns |= columns
         if self.critic is not None:
             columns, finite = self.critic.update(experience, minibatch.rows)
             result.columns |= columns

@@ -55,15 +55,14 @@ class SharedPrompts:
 
         None where rows with one prompt have other routes in it.
         """
-        shape = self.inputs["input_ids"].shape
-        routes_NLK = routes_BSLK.new_zeros(shape.numel(), *routes_BSLK.shape[2:])
-        mask_N = torch.zeros(shape.numel(), dtype=torch.bool, device=routes_BSLK.device)
+        routes_M = routes_BSLK[real_BS]
         place_M = self.place_BS[real_BS]
-        routes_NLK[place_M] = routes_BSLK[real_BS]
-        mask_N[place_M] = True
-        if not torch.equal(routes_NLK[place_M], routes_BSLK[real_BS]):
+        shape = (*self.inputs["input_ids"].shape, *routes_BSLK.shape[2:])
+        routes_GCLK = routes_BSLK.new_full(shape, -1)
+        routes_GCLK.flatten(0, 1)[place_M] = routes_M
+        if not torch.equal(routes_GCLK.flatten(0, 1)[place_M], routes_M):
             return None
-        return routes_NLK.view(*shape, *routes_BSLK.shape[2:]), mask_N.view(shape)
+        return routes_GCLK, routes_GCLK[..., 0, 0] >= 0
 
 
 def can_share(model: Any) -> bool:
@@ -82,57 +81,45 @@ def can_share(model: Any) -> bool:
 
 
 def share_prompts(part: Microbatch) -> SharedPrompts | None:
-    """The rows of a micro-batch with every prompt once; None if that saves too little."""
+    """The rows of a micro-batch, on the CPU, with every prompt once; None if that saves too
+    little.
+    """
     B, S = part.input_BS.shape
     P = S - part.length + 1
-    fed_BR = part.attention_BS[:, P:]  # fed response tokens: all but the last
-    prompt_BP = part.input_BS[:, :P]
-    real_BP = part.attention_BS[:, :P]
-    _, group_B = torch.unique(
-        torch.cat([prompt_BP, real_BP.long()], dim=1), dim=0, return_inverse=True
-    )
-    count_B = fed_BR.sum(dim=1)
+    real_BS = part.attention_BS
+    prompts = torch.cat([part.input_BS[:, :P], real_BS[:, :P].long()], dim=1)
+    group_B = torch.unique(prompts, dim=0, return_inverse=True)[1]
+    count_B = real_BS[:, P:].sum(dim=1)  # fed response tokens: all but the last
+    # Response tokens of the group that stand before this row's.
+    behind_B = (group_B[:, None] == group_B).tril(-1).long() @ count_B
     G = int(group_B.max()) + 1
-    behind_B = torch.zeros_like(
-        count_B
-    )  # response tokens of the group that stand before this row's
-    total_G = count_B.new_zeros(G)
-    first_G = count_B.new_zeros(G)  # a row that has the group's prompt
-    for row, group in enumerate(group_B.tolist()):
-        behind_B[row] = total_G[group]
-        total_G[group] += count_B[row]
-        first_G[group] = row
-    C = P + int(total_G.max())
+    C = P + int((behind_B + count_B).max())
     if C > LONGEST or G * C > WORTH * B * S:
         return None
-    device = part.input_BS.device
-    R = fed_BR.shape[1]
-    ids_GC = part.input_BS.new_zeros(G, C)
-    position_GC = torch.zeros_like(ids_GC)
-    owner_GC = torch.full(
-        (G, C), -1, device=device
-    )  # the row of a response token; -1 a prompt's; -2 nobody's
-    ids_GC[:, :P] = prompt_BP[first_G]
-    position_GC[:, :P] = (real_BP[first_G].long().cumsum(dim=1) - 1).clamp(min=0)
-    owner_GC[:, P:] = -2
-    owner_GC[:, :P].masked_fill_(~real_BP[first_G], -2)
-    row_BR = torch.arange(B, device=device)[:, None].expand(B, R)
-    offset_BR = torch.arange(R, device=device).expand(B, R)
-    column_BR = P + behind_B[:, None] + offset_BR
-    fed_places = (group_B[row_BR[fed_BR]], column_BR[fed_BR])
-    ids_GC[fed_places] = part.input_BS[:, P:][fed_BR]
-    position_GC[fed_places] = (real_BP.sum(dim=1)[:, None] + offset_BR)[fed_BR]
-    owner_GC[fed_places] = row_BR[fed_BR]
-    causal_CC = torch.ones(C, C, dtype=torch.bool, device=device).tril()
+    column_S = torch.arange(S)
+    in_response_S = column_S >= P
+    place_BS = (group_B * C)[:, None] + column_S + behind_B[:, None] * in_response_S
+    filled_BS = real_BS | ~in_response_S
+
+    def shared(values_BS: Tensor, nothing: int) -> Tensor:
+        values_N = torch.full((G * C,), nothing)
+        values_N[place_BS[filled_BS]] = values_BS[filled_BS]
+        return values_N.view(G, C)
+
+    # The row of a response token; -1 a prompt's; -2 nobody's.
+    owner_BS = torch.where(in_response_S, torch.arange(B)[:, None], -1)
+    owner_GC = shared(owner_BS.masked_fill(~real_BS, -2), -2)
     query_GC1 = owner_GC[:, :, None]
     key_G1C = owner_GC[:, None, :]
+    causal_CC = torch.ones(C, C, dtype=torch.bool).tril()
     seen_GCC = causal_CC & ((key_G1C == -1) | (key_G1C == query_GC1)) & (key_G1C != -2)
     # Let padding attend to itself, else softmax gives NaN.
-    seen_GCC |= torch.eye(C, dtype=torch.bool, device=device)
-    inputs = {"input_ids": ids_GC, "attention_mask": seen_GCC[:, None], "position_ids": position_GC}
-    start_B1 = (group_B * C)[:, None]
-    prompt_column_BP = torch.arange(P, device=device).expand(B, P)
-    place_BS = start_B1 + torch.cat([prompt_column_BP, column_BR], dim=1)
+    seen_GCC |= torch.eye(C, dtype=torch.bool)
+    inputs = {
+        "input_ids": shared(part.input_BS, 0),
+        "attention_mask": seen_GCC[:, None],
+        "position_ids": shared(part.inputs["position_ids"], 0),
+    }
     return SharedPrompts(inputs, place_BS.clamp(max=G * C - 1))
 
 
@@ -195,11 +182,11 @@ class Policy:
         checkpointing computes the forward pass again there."""
         shared = share_prompts(part) if self._shares else None
         replay = None if replay_BSLK is None else (replay_BSLK, part.attention_BS)
-        if shared is not None and replay_BSLK is not None:
-            replay = shared.gather_routes(replay_BSLK, part.attention_BS)
-            if replay is None:
+        if shared is not None and replay is not None:
+            shared_replay = shared.gather_routes(*replay)
+            if shared_replay is None:
                 shared = None
-                replay = (replay_BSLK, part.attention_BS)
+            replay = shared_replay or replay
         inputs = part.inputs if shared is None else shared.inputs
         with self._tap(inputs, replay) as routes:
             with computing_in(self._dtype, self.model.device.type):

@@ -3,13 +3,13 @@ embedding adds its gradient to the head's in place. Shapes: B rows, S positions,
 
 import ctypes
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.recording.records.update import optimizer_columns
 from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.models.lora import load_trained_state, trained_state
 
@@ -84,31 +84,15 @@ LARGE = 2**26
 """Parameters from which on memory and its traffic decide what a step costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerStep:
-    """A step; the gradient's norm is that before clipping.
-
-    Not `finite`: loss, gradient or a trained weight is not.
-    """
-
-    grad_norm: float
-    rate: float
-    weight_norm: float
-    finite: bool
-
-
 def large(model: Any) -> bool:
     """Whether so much of a model is trained that memory decides."""
-    trained: int = sum(
-        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
-    )
-    return trained >= LARGE
+    trained = (p.numel() for p in model.parameters() if p.requires_grad)
+    return bool(sum(trained) >= LARGE)
 
 
 def is_large(model: Any) -> bool:
     """Whether the model, trained or frozen, has `LARGE` parameters or more."""
-    parameters: int = sum(parameter.numel() for parameter in model.parameters())
-    return parameters >= LARGE
+    return bool(sum(parameter.numel() for parameter in model.parameters()) >= LARGE)
 
 
 class TrainableModel:
@@ -167,23 +151,55 @@ class TrainableModel:
             self.scale *= 2
         return True
 
-    def step(self, loss: float) -> OptimizerStep:
+    def step(self, loss: float, *, measure: bool = False) -> tuple[dict[str, OptionalFloat], bool]:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not
         finite, no step.
+
+        The record's columns, and whether loss, gradient and trained weights are finite. `measure`:
+        the update's own norm too.
         """
         rate = self._settings.rate(self.updates)
         grad_norm = float(
             torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True)
         )
+        columns = optimizer_columns(grad_norm, rate)
         finite = math.isfinite(grad_norm) and math.isfinite(loss)
         if finite:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
+            norm_before = self.weight_norm() if measure else None
             self.optimizer.step()
+            if norm_before and self._settings.optimizer == "adamw":
+                columns["relative_update_norm"] = self._update_norm(rate) / norm_before
         self.zero_grad()
         self.updates += 1
         weight_norm = self.weight_norm()
-        return OptimizerStep(grad_norm, rate, weight_norm, finite and math.isfinite(weight_norm))
+        columns["weight_norm"] = weight_norm
+        return columns, finite and math.isfinite(weight_norm)
+
+    @torch.no_grad()
+    def _update_norm(self, rate: float) -> float:
+        """L2 norm of AdamW's last update, from its moments m and v after k updates. It needs no
+        copy of the weights: it overwrites the gradients.
+
+        W' = (1 - rate d) W - rate c m / (sqrt(v) + e), with weight decay d, c = sqrt(1 - b2^k) /
+        (1 - b1^k) and e = eps sqrt(1 - b2^k). So W' - W = -rate / (1 - rate d) x (c m / (sqrt(v)
+        + e) + d W').
+        """
+        adamw = self.optimizer.defaults
+        beta1, beta2 = adamw["betas"]
+        decay = adamw["weight_decay"]
+        norms = []
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                continue
+            moments = self.optimizer.state[parameter]
+            updates = float(moments["step"])
+            root = math.sqrt(1 - beta2**updates)
+            step = torch.sqrt(moments["exp_avg_sq"], out=parameter.grad).add_(adamw["eps"] * root)
+            torch.div(moments["exp_avg"], step, out=step).mul_(root / (1 - beta1**updates))
+            norms.append(step.add_(parameter, alpha=decay).norm())
+        return float(torch.stack(norms).norm() * rate / (1 - rate * decay))
 
     @torch.no_grad()
     def weight_norm(self) -> float:

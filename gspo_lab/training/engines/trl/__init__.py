@@ -165,6 +165,7 @@ UNTOLD = (
     "clip_fraction_gradient",
     "would_clip_fraction_gradient_grpo",
     "would_clip_fraction_gradient_gspo",
+    "relative_update_norm",
 )
 """What is recorded of settings of a rollout that it does not vary, and of probabilities that it
 does not give.
