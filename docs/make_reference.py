@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.analysis.claims import LIBRARY, UNTESTED, Claim
-from gspo_lab.analysis.claims.claim import CounterEvidence
+from gspo_lab.analysis.claims.published import CounterEvidence
 from gspo_lab.analysis.stats.calibration import STUDIES, CalibrationRow, recorded_rates
 from gspo_lab.cli import PANELS
 from gspo_lab.cli import command as command_line

@@ -23,7 +23,7 @@ from gspo_lab.common.atomic_files import exclusive_lock
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CONDUCTOR_LOCK, database_of
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.common.states import Exit
 from gspo_lab.common.text import first_few
 from gspo_lab.recording.records import StoredAnswer
@@ -185,10 +185,7 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
                 evidence.runs(study_named(evidence, name.partition("/")[0], runs))["run_id"]
             )
         if name not in recorded:
-            raise LabError(
-                f"no run, model or server '{name}'{nearest(name, recorded)}; there are"
-                f" {', '.join(recorded) or 'none'}"
-            )
+            raise LabError(f"no run, model or server {unlisted(name, recorded, 'there are')}")
         return [name]
     return list(evidence.runs(study_named(evidence, name, runs))["run_id"])
 

@@ -13,7 +13,7 @@ from gspo_lab.cli.output import print_lines
 from gspo_lab.common.atomic_files import WAIT_SECONDS
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY, SUBJECT, SUBJECTS, database_of
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.running.launch import LAUNCHERS
 
 if TYPE_CHECKING:
@@ -258,9 +258,7 @@ def make_study(
     if aa is None:
         return study
     if aa not in study.arms:
-        raise LabError(
-            f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}"
-        )
+        raise LabError(f"--aa: no arm {unlisted(aa, study.arms, 'this study has')}")
     return aa_study(study, aa)
 
 

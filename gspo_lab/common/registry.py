@@ -16,7 +16,7 @@ import importlib.util
 import inspect
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from importlib.metadata import entry_points
@@ -46,6 +46,11 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     # Two letters in the wrong order are a likelier slip than a wrong letter.
     close.sort(key=lambda candidate: sorted(candidate) != sorted(name))
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def unlisted(name: str, names: Collection[str], have: str = "known:") -> str:
+    """The end of a message on an unknown name: `'gpso' (did you mean 'gspo'?); known: gspo`."""
+    return f"'{name}'{nearest(name, names)}; {have} {', '.join(names) or 'none'}"
 
 
 @cache
@@ -163,7 +168,7 @@ def require_known(kind: str, name: str, table: Names) -> None:
     names = names_of(kind, table)
     if name not in names and ":" not in name:
         raise LabError(
-            f"unknown {kind} '{name}'{nearest(name, names)}; known: {', '.join(sorted(names))}, "
+            f"unknown {kind} {unlisted(name, sorted(names))}, "
             "or 'module:attribute', 'file.py:attribute'"
         )
 

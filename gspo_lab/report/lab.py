@@ -26,7 +26,7 @@ from gspo_lab.analysis.findings.stability import verdicts
 from gspo_lab.analysis.stats.stability import comparison
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import database_of
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.answers import read_scores
 from gspo_lab.recording.store.records import read_steps, read_updates
@@ -279,5 +279,5 @@ class Study:
 def _word(name: str, word: str, choices: Iterable[str]) -> str:
     words = [str(word_) for word_ in choices]
     if word not in words:
-        raise LabError(f"{name}='{word}'{nearest(word, words)}: it is one of {', '.join(words)}")
+        raise LabError(f"{name}={unlisted(word, words, 'it is one of')}")
     return word

@@ -7,7 +7,7 @@ from dataclasses import fields
 from itertools import chain
 from typing import get_args, get_type_hints
 
-from gspo_lab.common.registry import look_up, nearest
+from gspo_lab.common.registry import look_up, nearest, unlisted
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.study.verdict_tables import ClaimTable
 
@@ -57,12 +57,9 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
     roles = tuple(CLAIM_ROLES) if claim.metric is None else IN_PLACE_ROLES
     for role, arm in (claim.arms or {}).items():
         if role not in roles:
-            yield f".arms: no role '{role}'{nearest(role, roles)}; roles: {', '.join(roles)}"
+            yield f".arms: no role {unlisted(role, roles, 'roles:')}"
         if arm not in arms:
-            yield (
-                f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has"
-                f" {', '.join(arms)}"
-            )
+            yield f".arms.{role}: no arm {unlisted(arm, arms, 'this study has')}"
     library = claim_names()
     if claim.metric is not None and claim.name not in library:
         yield from _table_mistakes(claim, claim.metric, benches)

@@ -9,7 +9,7 @@ to 0. An interaction compares none.
 
 from collections.abc import Collection, Mapping
 
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.study.declaration import Arm, Sweep
 from gspo_lab.study.verdict_tables import VerdictTable
 
@@ -52,10 +52,7 @@ def broken_contrast(
         ]
     for arm in weights:
         if arm not in declared:
-            return [
-                f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has"
-                f" {', '.join(declared)}"
-            ]
+            return [f"{key}: no arm {unlisted(arm, declared, 'this study has')}"]
         if arm not in arms:
             return [
                 f"{key}: arm '{arm}' is declared and not run; add it to --arms, or leave the"
@@ -102,10 +99,7 @@ def broken_order(
     baseline = verdict.baseline or next(iter(declared), None)
     for arm in order:
         if arm not in declared:
-            return [
-                f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has"
-                f" {', '.join(declared)}"
-            ]
+            return [f"{key}: no arm {unlisted(arm, declared, 'this study has')}"]
         if arm == baseline:
             return [f"{key}: '{arm}' is the baseline; name the arms that are compared with it"]
     missing = [arm for arm in arms if arm != baseline and arm not in order]

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.common.text import counted
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
@@ -161,10 +161,7 @@ def _chosen_arms(
         problems.append("--arms: names no arm")
     for name in names:
         if name not in tables:
-            problems.append(
-                f"--arms: no arm '{name}'{nearest(name, tables)}; this study has"
-                f" {', '.join(tables)}"
-            )
+            problems.append(f"--arms: no arm {unlisted(name, tables, 'this study has')}")
     return {key: arm for key, arm in study_arms.items() if (arm.of or key) in names}
 
 
@@ -474,10 +471,7 @@ def _objective(
         )
         preset = "grpo"
     elif preset not in PRESETS:
-        problems.append(
-            f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known:"
-            f" {', '.join(PRESETS)}"
-        )
+        problems.append(f"{where}: unknown objective {unlisted(preset, PRESETS)}")
         preset = "grpo"
     return with_published_range(
         {**PRESETS[preset].model_dump(), **shared, **own_keys, "preset": preset}
@@ -525,10 +519,7 @@ def _read_waivers(value: Any, problems: list[str]) -> dict[str, str]:
         return {}
     for name, reason in value.items():
         if name not in WAIVABLE:
-            problems.append(
-                f"waive.{name}: no error of that name{nearest(name, WAIVABLE)};"
-                f" {', '.join(WAIVABLE)}"
-            )
+            problems.append(f"waive: no error {unlisted(name, WAIVABLE)}")
         elif not isinstance(reason, str) or not reason.strip():
             problems.append(f"waive.{name}: give the reason as text; it is printed in the report")
     return dict(value)
@@ -560,11 +551,8 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
 def _path_by_bench_name(path: list[str], data: Any) -> list[str]:
     """The path to a value, with a benchmark's name in place of its index: `bench.held-out`."""
     if path[:1] == ["bench"] and len(path) > 1 and path[1].isdigit():
-        name = (
-            data["bench"][int(path[1])].get("name")
-            if isinstance(data["bench"][int(path[1])], dict)
-            else None
-        )
+        bench = data["bench"][int(path[1])]
+        name = bench.get("name") if isinstance(bench, dict) else None
         return [
             "bench",
             name if isinstance(name, str) and re.fullmatch(NAME, name) else path[1],

@@ -10,7 +10,7 @@ from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.study.schema import RATE
 
 
@@ -35,8 +35,7 @@ def set_override(raw: JsonObject, override: str) -> None:
         value = text  # a bare word is text: --set model=tiny-olmoe
     arms = raw.get("arm")
     if path[0] == "arm" and len(path) > 1 and isinstance(arms, dict) and path[1] not in arms:
-        arm_names = f"{nearest(path[1], arms)}; this study has {', '.join(arms)}"
-        raise LabError(f"--set {override}: no arm '{path[1]}'{arm_names}")
+        raise LabError(f"--set {override}: no arm {unlisted(path[1], arms, 'this study has')}")
     table: Any = raw
     for part in path[:-1]:
         table = _subtable(table, part, override)
@@ -64,10 +63,7 @@ def _subtable(table: Any, part: str, override: str) -> Any:
         entries = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
         if part not in entries:
             names = [name for name in entries if isinstance(name, str)]
-            raise LabError(
-                f"--set {override}: no '{part}'{nearest(part, names)} there; it has"
-                f" {', '.join(names)}"
-            )
+            raise LabError(f"--set {override}: no table {unlisted(part, names, 'there are')}")
         return entries[part]
     if part in ("task", "engine") and isinstance(table.get(part), str):
         table[part] = {"name": table[part]}

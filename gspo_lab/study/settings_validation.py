@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 
 from gspo_lab.common.keys import COLDEST, Key
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import KEYS, Settings, unread
@@ -51,8 +51,6 @@ def broken_rules(
     if verdict.primary is not None:
         score = score_named(verdict.primary)
         if score.bench not in names:
-            has = ", ".join(names) or "none"
-            hint = nearest(verdict.primary, names)
             bench, colon, kind = verdict.primary.rpartition(":")
             if colon and bench in names:
                 out.append(
@@ -60,9 +58,8 @@ def broken_rules(
                     f" {bench}:reward"
                 )
             else:
-                out.append(
-                    f"verdict.primary: no benchmark '{verdict.primary}'{hint}; this study has {has}"
-                )
+                listed = unlisted(verdict.primary, names, "this study has")
+                out.append(f"verdict.primary: no benchmark {listed}")
         out += [
             f"verdict.primary = '{verdict.primary}' needs {score.k} answers to a problem at every"
             f" evaluation, and bench.{bench.name}.samples = {bench.samples}: give at least"
@@ -71,11 +68,8 @@ def broken_rules(
             if bench.name == score.bench and bench.samples < score.k
         ]
     if verdict.baseline is not None and verdict.baseline not in declared:
-        hint = nearest(verdict.baseline, declared)
-        out.append(
-            f"verdict.baseline: no arm '{verdict.baseline}'{hint}; this study has"
-            f" {', '.join(declared)}"
-        )
+        listed = unlisted(verdict.baseline, declared, "this study has")
+        out.append(f"verdict.baseline: no arm {listed}")
     return out
 
 

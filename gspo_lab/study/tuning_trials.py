@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
 from gspo_lab.study.parent import Kind
@@ -57,15 +57,10 @@ def read_tune(
     benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
     metric = table.metric or verdict.primary or next(iter(benches), REWARD)
     if score_named(metric).bench not in (*benches, REWARD):
-        has = ", ".join([*benches, REWARD])
-        problems.append(
-            f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}"
-        )
+        listed = unlisted(metric, [*benches, REWARD], "it may be")
+        problems.append(f"tune.metric: no benchmark {listed}")
     if odd := [name for name in table.arm if name not in arms]:
-        problems.append(
-            f"tune.arm.{odd[0]}: no such arm{nearest(odd[0], arms)}; this study has"
-            f" {', '.join(arms)}"
-        )
+        problems.append(f"tune.arm: no arm {unlisted(odd[0], arms, 'this study has')}")
     lists = {name: flat(table.values) | flat(table.arm.get(name, {})) for name in arms}
     for name, arm in arms.items():
         problems += [f"tune: arm {name}: {line}" for line in _odd_lists(lists[name], arm)]

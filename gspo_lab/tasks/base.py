@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 
 T = TypeVar("T")
 
@@ -260,10 +260,7 @@ def known_names(
     allowed = list(allowed)
     for option in options:
         if option not in allowed:
-            have = f"known: {', '.join(allowed)}" if allowed else "it has none"
-            raise LabError(
-                f"{kind} '{name}': unknown option '{option}'{nearest(option, allowed)}; {have}"
-            )
+            raise LabError(f"{kind} '{name}': unknown option {unlisted(option, allowed)}")
 
 
 def integer_option(task: str, name: str, value: object, low: int, high: int) -> int:

@@ -92,9 +92,16 @@ class Custom(Task):
         """All problems of the split, in the order of their file."""
         return self.train if known_split(self.name, split) == "train" else self.held_out
 
-    def grade(self, problem: Problem, answer: str) -> Grade:
+    def grade(self, problem: Problem, answer: str, **arguments: Any) -> Grade:
         """What the user's function says, as a Grade; its failure is the grade's `error`."""
-        return self._grade(problem, answer)
+        try:
+            return call_within(
+                self.seconds, lambda: _grade_of(self.function(problem, answer, **arguments))
+            )
+        except TooLong:
+            return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
+        except (Exception, SystemExit) as error:
+            return Grade(None, None, error=self._error_text(error))
 
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
         """The grade of the last turn's text.
@@ -106,7 +113,7 @@ class Custom(Task):
             if "turns" in inspect.signature(self.function).parameters
             else {}
         )
-        return self._grade(problem, turns[-1].text, **arguments)
+        return self.grade(problem, turns[-1].text, **arguments)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """What the user's other function returns."""
@@ -129,16 +136,6 @@ class Custom(Task):
                 f"the reply {text[:40]!a} is not Unicode text (a lone surrogate?)"
             ) from None
         return text
-
-    def _grade(self, problem: Problem, answer: str, **arguments: Any) -> Grade:
-        try:
-            return call_within(
-                self.seconds, lambda: _grade_of(self.function(problem, answer, **arguments))
-            )
-        except TooLong:
-            return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
-        except (Exception, SystemExit) as error:
-            return Grade(None, None, error=self._error_text(error))
 
     def _error_text(self, error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)

@@ -86,9 +86,7 @@ def as_grader(name: str, function: Function, options: JsonMapping) -> Function:
 
 
 def _trl_grader(name: str, function: Function, options: JsonMapping) -> Function:
-    parameters = inspect.signature(function).parameters
-    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
-    for param in parameters.values():
+    for param in inspect.signature(function).parameters.values():
         required = param.default is param.empty and param.kind in (*POSITIONAL, param.KEYWORD_ONLY)
         if required and param.name not in COLUMNS:
             raise LabError(
@@ -105,13 +103,18 @@ def _trl_grader(name: str, function: Function, options: JsonMapping) -> Function
         columns["id"] = [problem.id]
         columns["prompts"] = [message("user", problem.prompt)]
         columns["completions"] = [message("assistant", answer)]
-        return _only_reward(
-            function(
-                **{key: value for key, value in columns.items() if takes_all or key in parameters}
-            )
-        )
+        return _only_reward(_call(function, columns))
 
     return grade
+
+
+def _call(function: Function, columns: JsonMapping) -> Any:
+    """What the function returns for the columns that it has parameters for."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
+    return function(
+        **{key: value for key, value in columns.items() if takes_all or key in parameters}
+    )
 
 
 def _only_reward(rewards: Any) -> object:
@@ -131,8 +134,6 @@ def _verl_grader(name: str, function: Function, options: JsonMapping) -> Functio
     source = options.get("data_source", "")
     if not isinstance(source, str):
         raise LabError(f"task '{name}': data_source = {source!r} must be text")
-    parameters = inspect.signature(function).parameters
-    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
 
     def grade(problem: Problem, answer: str) -> object:
         extra = {"index": problem.id, "question": problem.prompt, "answer": problem.reference}
@@ -142,9 +143,7 @@ def _verl_grader(name: str, function: Function, options: JsonMapping) -> Functio
             "ground_truth": problem.reference,
             "extra_info": extra,
         }
-        score = function(
-            **{key: value for key, value in columns.items() if takes_all or key in parameters}
-        )
+        score = _call(function, columns)
         if not isinstance(score, Mapping):
             return score
         correct = score.get("acc")

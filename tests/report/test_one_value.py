@@ -196,7 +196,7 @@ def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> Non
     values = read(found, CLIP)
     for row in frame.to_dict("records"):
         assert row["value"] == values[f"toy/{row['arm']}/s{row['seed']}"].value
-    with lab_error(r"steps='setled' \(did you mean 'settled'\?\): it is one of all, settled"):
+    with lab_error(r"steps='setled' \(did you mean 'settled'\?\); it is one of all, settled"):
         study.reading("clip_fraction_tokens", steps="setled")
 
 

@@ -293,14 +293,14 @@ def test_errors_come_first_and_a_waived_one_is_a_warning_with_its_reason(tmp_pat
     [
         (
             "dual-clip-on-arm=why",
-            "dual-clip-on-arm: no error of that name (did you mean 'dual-clip-one-arm'?)",
+            "waive: no error 'dual-clip-on-arm' (did you mean 'dual-clip-one-arm'?)",
         ),
-        ("tiny-benchmark=why", "tiny-benchmark: no error of that name"),
-        ("std-one-arm=' '", "std-one-arm: give the reason as text"),
-        ("std-one-arm=true", "std-one-arm: give the reason as text"),
+        ("tiny-benchmark=why", "waive: no error 'tiny-benchmark'"),
+        ("std-one-arm=' '", "waive.std-one-arm: give the reason as text"),
+        ("std-one-arm=true", "waive.std-one-arm: give the reason as text"),
     ],
 )
 def test_a_waiver_names_an_error_and_a_reason(tmp_path: Path, override: str, told: str) -> None:
     with pytest.raises(LabError) as refused:
         study(tmp_path, f"waive.{override}")
-    assert f"waive.{told}" in refused.value.details[0]
+    assert told in refused.value.details[0]

@@ -148,7 +148,9 @@ def test_what_cannot_be_chosen_is_one_line(tmp_path: Path) -> None:
         "tune: arm grpo with calibrated: clip = 'calibrated': a pilot finds its range, and trials"
     )
     assert "no benchmark 'sum'" in refused(tmp_path, more='metric = "sum"')
-    assert "no such arm" in refused(tmp_path, more="[tune.arm.gpso]\nupdate.learning_rate = [1, 2]")
+    assert "tune.arm: no arm 'gpso'" in refused(
+        tmp_path, more="[tune.arm.gpso]\nupdate.learning_rate = [1, 2]"
+    )
     swept = f"{SHARED}[sweep]\nupdate.minibatches = [1, 2]\n"
     assert "leave [sweep] or [tune] out" in refused(tmp_path, shared=swept)
 

@@ -90,7 +90,7 @@ def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
         ("own.py:Missing", {}, "has no 'Missing'"),
         ("own.py:Parity", {"size": 3}, "unknown option 'size'; known: largest, odd"),
         ("own.py:small", {}, "task 'own.py:small': the option 'largest' is missing"),
-        ("own.py:nothing", {"largest": 3}, "unknown option 'largest'; it has none"),
+        ("own.py:nothing", {"largest": 3}, "unknown option 'largest'; known: none"),
         ("own.py:nothing", {}, "what it makes has no 'name'"),
         ("own.py:seven", {}, "it is int, not a class or a function"),
         ("broken.py:grade", {}, r"importing it failed with SyntaxError: .*broken.py, line 2"),

@@ -8,18 +8,11 @@ from typing import Any, Literal
 from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.claims.estimates import Estimates
 from gspo_lab.analysis.claims.preconditions import Need
+from gspo_lab.analysis.claims.published import CounterEvidence, counter_evidence
 
 EvidenceGrade = Literal["A", "A/B", "B", "C", "C/D", "D"]
 """A: exact identity. B: stable at toy scale. C: learning outcome. D: needs a large mixture of
 experts or long responses."""
-
-
-@dataclass(frozen=True)
-class CounterEvidence:
-    """Published evidence that speaks against a claim, or limits it."""
-
-    text: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -69,6 +62,7 @@ def claim(
 
     The first paragraph of its docstring is the statement. Its parameters after the data are the
     roles: `grpo_replay` is the arm in the role grpo-replay. `stated` are other fields of a Claim.
+    What published.toml holds against the claim is its `counter`.
     """
 
     def decorate(function: Callable[..., Estimates]) -> Claim:
@@ -83,7 +77,7 @@ def claim(
             criterion,
             function,
             tuple(parameter.replace("_", "-") for parameter in parameters[1:]),
-            **stated,
+            **{"counter": counter_evidence(name), **stated},
         )
 
     return decorate

@@ -25,14 +25,6 @@ from gspo_lab.analysis.claims.preconditions import (
     tuned_ranges,
     updates,
 )
-from gspo_lab.analysis.claims.published import (
-    ABOVE_DAPO,
-    BOTH_COLLAPSE,
-    DENSE_EQUAL,
-    DIVERGED,
-    NUMERICS,
-    TOO_TIGHT,
-)
 from gspo_lab.analysis.readings import (
     Reading,
     Steps,
@@ -59,7 +51,6 @@ ABOVE_0 = Region(above=0)
     published="curves of one run per arm, without end figures",
     criterion="AUC of the score above, threshold no later; contradicted if the AUC is below",
     needs=(seeds(3), updates(2), tuned_ranges, same_first_rollout),
-    counter=(DENSE_EQUAL, NUMERICS, BOTH_COLLAPSE, TOO_TIGHT),
     figure="m-reward",
 )
 def more_efficient(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -150,7 +141,6 @@ def _area_gained(data: ClaimData, grpo: str, gspo: str, seed: int, total: str) -
     criterion="an equivalence test: the whole interval of the final scores' difference inside ±.02;"
     " contradicted if wholly outside",
     needs=(seeds(3), updates(2), no_collapse),
-    counter=(ABOVE_DAPO, DIVERGED),
     figure="pairs",
 )
 def stable_then_equal(data: ClaimData, grpo: str, gspo: str) -> Estimates:

@@ -2,8 +2,9 @@
 
 Those on what the rules learn are in learning_claims.py.
 
-To add a claim, write its function here. Studies may then name it; `gspo-lab claims` and
-docs/reference/claim-library.md (`python docs/make_reference.py`) list it. For instance
+To add a claim, write its function here, and what speaks against it in published.toml. Studies may
+then name it; `gspo-lab claims` and docs/reference/claim-library.md (`python
+docs/make_reference.py`) list it. For instance
 
     @claim(
         "C0-example",
@@ -12,7 +13,6 @@ docs/reference/claim-library.md (`python docs/make_reference.py`) list it. For i
         published="stated without figures",
         criterion="entropy over the last fifth, GSPO / GRPO above 1",
         needs=(seeds(3),),
-        counter=(TOO_TIGHT,),
         figure="m-entropy",
     )
     def keeps_entropy(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -62,18 +62,6 @@ from gspo_lab.analysis.claims.preconditions import (
     trainer_old_logprobs,
     unstable_run,
     updates,
-)
-from gspo_lab.analysis.claims.published import (
-    BOTH_COLLAPSE,
-    DENSE_EQUAL,
-    GRPO_WITH_REPLAY_WINS,
-    NARROW_RANGE,
-    NUMERICS,
-    OUTLIERS_CLIP_RESPONSES,
-    REPLAY_HELPS_GSPO,
-    SHORT_RANGE,
-    SMALL_CASE,
-    TOO_TIGHT,
 )
 from gspo_lab.analysis.findings.clip_fractions import active_share, saturated
 from gspo_lab.analysis.readings import (
@@ -175,7 +163,6 @@ def token_variant(data: ClaimData, gspo: str, gspo_token: str) -> Estimates:
     published="weights in (0, 1 + e] for A > 0, [1 - e, inf) for A < 0",
     criterion="GSPO clips responses whole; GRPO's largest weight at A < 0 lies above its range",
     needs=(seeds(3), updates(2)),
-    counter=(OUTLIERS_CLIP_RESPONSES,),
     figure="m-ratio-max-negative",
 )
 def equal_weights(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -205,7 +192,6 @@ def equal_weights(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     " (verl#2775)",
     criterion="ratio above 10",
     needs=(seeds(3), updates(2)),
-    counter=(TOO_TIGHT, OUTLIERS_CLIP_RESPONSES, DENSE_EQUAL),
     figure="m-clip",
 )
 def clip_gap(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -264,7 +250,6 @@ def _ceilings(data: ClaimData) -> list[Reason]:
     criterion="on a 5 x 5 grid of ranges, 80 % reach a ratio above 10; contradicted if fewer than"
     " half do",
     needs=(seeds(3), updates(2)),
-    counter=(SHORT_RANGE, TOO_TIGHT),
     figure="m-would-clip",
 )
 def gap_on_the_grid(data: ClaimData, grpo: str, gspo: str) -> Estimates:
@@ -389,7 +374,6 @@ def _change_by_layer(data: ClaimData, reading: Reading, arm: str, seed: int) -> 
     criterion="reward AUC higher and fewer collapses with replay; contradicted if lower, or inside"
     " the margin of training reward",
     needs=(seeds(3), updates(2), mixture, routing_moves, unstable_run),
-    counter=(SMALL_CASE, NUMERICS),
     moe=True,
     figure="m-reward",
 )
@@ -441,7 +425,6 @@ def _fewer_collapses(data: ClaimData, grpo: str, grpo_replay: str) -> Estimate:
     " contradicted if GSPO gains more than either",
     needs=(seeds(3), updates(2), mixture),
     for_support=(reward_margin, routing_moves, unstable_run),
-    counter=(REPLAY_HELPS_GSPO, BOTH_COLLAPSE, GRPO_WITH_REPLAY_WINS, SMALL_CASE),
     moe=True,
     figure="pairs",
 )
@@ -491,7 +474,6 @@ def gspo_no_replay(
     criterion="std of mean differences / std of token differences within x1.4 of 1/sqrt(L); fewer"
     " flipped clips",
     needs=(seeds(3), updates(2), other_numerics, trainer_old_logprobs),
-    counter=(NARROW_RANGE, NUMERICS),
 )
 def tolerates_precision(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     """The sequence ratio suffers less from differences in precision.
@@ -538,7 +520,6 @@ def tolerates_precision(data: ClaimData, grpo: str, gspo: str) -> Estimates:
     published="115 times (.15 against .0013, read off a bar chart); 300 to 1,000 times on GSM8K",
     criterion="ratio between 30 and 1,000",
     needs=(seeds(3), updates(2)),
-    counter=(TOO_TIGHT, SHORT_RANGE, DENSE_EQUAL),
     figure="m-clip",
 )
 def gap_as_published(data: ClaimData, grpo: str, gspo: str) -> Estimates:

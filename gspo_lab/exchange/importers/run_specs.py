@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.common.registry import look_up, nearest, require_known
+from gspo_lab.common.registry import look_up, require_known, unlisted
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import LogReader, RunSpec, match_pattern
 from gspo_lab.exchange.importers.build_declaration import fits_as_arm
@@ -69,10 +69,7 @@ def parse_run_spec(table: JsonMapping, where: str) -> RunSpec:
     if not spec.source or not spec.path:
         raise LabError(f"{where}: it needs source (one of {', '.join(SOURCES)}) and path")
     if spec.logged_by is not None and spec.logged_by not in tables():
-        near = nearest(spec.logged_by, tables())
-        raise LabError(
-            f"{where}.logged_by: unknown '{spec.logged_by}'{near}; known: {', '.join(tables())}"
-        )
+        raise LabError(f"{where}.logged_by: unknown {unlisted(spec.logged_by, tables())}")
     return spec
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import DATABASE
 from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.recording.store.audit import runs_at_fault, study_at_fault
 from gspo_lab.recording.store.database import DAMAGED, copied, explained, reading
 from gspo_lab.recording.store.ingest import ingest_apart
@@ -101,11 +101,7 @@ class Evidence:
         def read() -> JsonObject:
             rows = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
             if not rows:
-                studies = self.studies()
-                raise LabError(
-                    f"no study '{name}'{nearest(name, studies)} in {self._path}; it has"
-                    f" {', '.join(studies) or 'none'}"
-                )
+                raise LabError(f"{self._path}: no study {unlisted(name, self.studies(), 'it has')}")
             try:
                 content: JsonObject = json.loads(rows[0][0])
             except ValueError as error:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.recording.store.database import explained, reading
 from gspo_lab.recording.store.schema import (
     EVALUATIONS,
@@ -54,9 +54,7 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
     absent, never partial.
     """
     if format not in FORMATS:
-        raise LabError(
-            f"unknown format '{format}'{nearest(format, FORMATS)}; known: {', '.join(FORMATS)}"
-        )
+        raise LabError(f"unknown format {unlisted(format, FORMATS)}")
     if format == "parquet":
         require_package("pyarrow", "parquet", "export to Parquet")
     out = []
@@ -67,10 +65,7 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
                 for (name,) in connection.execute("SELECT DISTINCT study FROM runs ORDER BY study")
             ]
             if study not in studies:
-                raise LabError(
-                    f"no study '{study}'{nearest(study, studies)} in {db}; it has"
-                    f" {', '.join(studies) or 'none'}"
-                )
+                raise LabError(f"{db}: no study {unlisted(study, studies, 'it has')}")
         folder.mkdir(parents=True, exist_ok=True)
         for name, (restriction, order) in PARTS.items():
             where, values = (

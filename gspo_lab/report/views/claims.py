@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gspo_lab.analysis.claims import Claim, Estimate, Result, judge
-from gspo_lab.analysis.claims.claim import CounterEvidence
+from gspo_lab.analysis.claims.published import CounterEvidence
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.report.templating import NOT_MEASURED, format_number, limits

@@ -26,7 +26,7 @@ from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import cache_folder
 from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.tasks.base import Grade, Problem, number_option
 from gspo_lab.tasks.benchmarks.datasets import (
     LIVECODEBENCH,
@@ -376,10 +376,7 @@ class LiveCodeBench(ProgramBenchmark):
         self.release = release.removeprefix("release_")
         if self.release != OWN and f"release_{self.release}" not in LIVECODEBENCH:
             releases = [name.removeprefix("release_") for name in LIVECODEBENCH] + [OWN]
-            raise LabError(
-                f"livecodebench: no release '{release}'{nearest(release, releases)}; there are"
-                f" {', '.join(releases)}"
-            )
+            raise LabError(f"livecodebench: no release {unlisted(release, releases, 'there are')}")
         if self.release == OWN and data is None:
             raise LabError(
                 "livecodebench: release = 'file' takes the rows of your own file; name it with data"

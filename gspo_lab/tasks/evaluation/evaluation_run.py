@@ -95,14 +95,11 @@ def evaluate_subject(
     """
     folder = subject.folder.evaluation(bench.evaluation)
     base = bench.base.resolve()
-    files = {
-        key: value
-        for key, value in bench.options.items()
-        if isinstance(value, str) and Path(value).is_absolute()
-    }
     options = {
-        **bench.options,
-        **{key: os.path.relpath(value, base) for key, value in files.items()},
+        key: os.path.relpath(value, base)
+        if isinstance(value, str) and Path(value).is_absolute()
+        else value
+        for key, value in bench.options.items()
     }
     declaration = {
         "evaluation": bench.evaluation,
@@ -166,9 +163,9 @@ def _declared(folder: EvaluationFolder, declaration: JsonMapping) -> Any:
     if stored is None:
         return None
     if differing := [key for key in FIXED if stored.get(key) != declaration[key]]:
-        texts = {key: (str(stored.get(key)), str(declaration[key])) for key in differing}
         changes = ", ".join(
-            f"{key} ({_short(was)}, now {_short(current)})" for key, (was, current) in texts.items()
+            f"{key} ({_short(stored.get(key))}, now {_short(declaration[key])})"
+            for key in differing
         )
         raise LabError(
             f"{folder.path} holds answers to another evaluation, which differs in {changes}; move"
@@ -177,7 +174,8 @@ def _declared(folder: EvaluationFolder, declaration: JsonMapping) -> Any:
     return stored
 
 
-def _short(text: str) -> str:
+def _short(value: object) -> str:
+    text = str(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.common.registry import check_callable, check_made, look_up, nearest
+from gspo_lab.common.registry import check_callable, check_made, look_up, nearest, unlisted
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.dotted_keys import flat, under
@@ -109,10 +109,9 @@ def _broken_by_tasks(settings: Settings, tasks: Sequence[Task], base: Path | Non
         )
     for name in objective.reward_weights if names else ():
         if name not in names:
-            near = nearest(name, names)
             yield (
                 f"objective.reward_weights: the task '{settings.task.name}' has no reward"
-                f" '{name}'{near}; it has {', '.join(names)}"
+                f" {unlisted(name, names, 'it has')}"
             )
     buffer = rollout.overlong_buffer
     limit = rollout.max_tokens or trained.max_tokens

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.training.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS
 
 EXPERTS_IMPLEMENTATION = "grouped_mm"
@@ -46,9 +46,7 @@ _CLASSES: dict[str, tuple[Any, Any]] = {
 def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
     """The transformers configuration of an embedded model; `overrides` are fields of `Shape`."""
     if name not in EMBEDDED:
-        raise LabError(
-            f"no embedded model '{name}'{nearest(name, EMBEDDED)}; embedded: {', '.join(EMBEDDED)}"
-        )
+        raise LabError(f"no embedded model {unlisted(name, EMBEDDED, 'embedded:')}")
     shape = replace(Shape(), **(overrides or {}))
     trunk = {
         "vocab_size": VOCABULARY,

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from gspo_lab.common.atomic_files import atomic_folder, wait_for_lock, write_sums
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.study.start_tables import WarmStart
 from gspo_lab.tasks.base import Problem, Task
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer, config
@@ -65,8 +65,8 @@ def warm_start(
     if model_name not in EMBEDDED:
         raise LabError(
             "warm_start trains an embedded model, not"
-            f" '{model_name}'{nearest(model_name, EMBEDDED)}; use one of {', '.join(EMBEDDED)}, or"
-            " a checkpoint with warm_start.steps = 0"
+            f" {unlisted(model_name, EMBEDDED, 'use one of')}, or a checkpoint with"
+            " warm_start.steps = 0"
         )
     demonstrated = (
         list(filter(demonstrated_turns, task.problems("train"))) if settings.steps else []

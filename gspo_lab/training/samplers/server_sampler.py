@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from gspo_lab.common.errors import LabError, require_package
 from gspo_lab.common.plain_data import JsonObject
-from gspo_lab.common.registry import nearest
+from gspo_lab.common.registry import unlisted
 from gspo_lab.training.samplers.base import Sampling
 
 SECRET = 12
@@ -243,11 +243,7 @@ class ServerSampler:
             if isinstance(entry, dict) and "id" in entry
         }
         if self.server.model not in models:
-            near = nearest(self.server.model, models)
-            raise LabError(
-                f"{where} has no model '{self.server.model}'{near}; it has"
-                f" {', '.join(models) or 'none'}"
-            )
+            raise LabError(f"{where} has no model {unlisted(self.server.model, models, 'it has')}")
         return _context(models[self.server.model])
 
     async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:

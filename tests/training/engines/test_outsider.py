@@ -195,7 +195,7 @@ def test_calibration_needs_an_engine_that_records_every_move(folder: Path, check
 
 def test_the_native_engine_does_everything_and_takes_no_options(check: Check) -> None:
     check("engine=native", "update.epochs=2", "arm.fast.objective=gspo", "arm.fast.clip=calibrated")
-    with lab_error("engine 'native': unknown option 'luck'; it has none"):
+    with lab_error("engine 'native': unknown option 'luck'; known: none"):
         check("engine.name=native")
     with lab_error("unknown engine 'nativ'"):
         check("engine=nativ")
