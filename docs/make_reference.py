@@ -73,7 +73,7 @@ rule may clip few tokens and much gradient.
 ## Mini-batches, sums and means
 
 On the first of N mini-batches (`minibatch` = 0) nothing binds, with the trainer's old log-probs (the default). So a mean
-over all N updates is about (N - 1)/N of the mean over the later ones. Published figures may mean either. For any set of
+over all N updates is about (N - 1)/N of the mean over the later ones. For any set of
 updates the clip fraction is sum of `clipped_tokens` / sum of `response_tokens`. Columns named `*_total` are running sums.
 """
 

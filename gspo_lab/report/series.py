@@ -226,7 +226,7 @@ def axes(study: Source) -> tuple[dict[str, str], str]:
         if track.arm in paces and (pace := _pace(track.columns)) is not None:
             paces[track.arm].append(pace)
     spreads = {arm: max(values) / min(values) for arm, values in paces.items() if values}
-    arm = max(spreads, key=lambda name: spreads[name], default="")
+    arm = max(spreads, key=spreads.__getitem__, default="")
     if not spreads or spreads[arm] <= UNEVEN:
         return dict(AXES), ""
     why = f"for the same work one run of {arm} took {spreads[arm]:.1f} times as long as another."

@@ -205,7 +205,7 @@ def _p(
 
 def exact(name: str, values: Mapping[str, float], at_most: float) -> Estimate:
     """An identity: it must hold in every run, to rounding. `estimate` is the worst run's number."""
-    worst = max(values, key=lambda run: values[run])
+    worst = max(values, key=values.__getitem__)
     broken = tuple(run for run in values if not values[run] <= at_most)
     side: Side = "contradicted" if broken else "supported"
     why = Reason("broken-in", f"broken in {', '.join(broken)}") if broken else None

@@ -178,7 +178,7 @@ def _table_of(config: Collection[str]) -> JsonMapping:
         name: len(table.get("settings", {}).keys() & set(config))
         for name, table in tables().items()
     }
-    best = max(counts, key=lambda name: counts[name])
+    best = max(counts, key=counts.__getitem__)
     common: JsonMapping = table_beside(__file__, "names.toml")[COMMON]
     return tables().get(best, common) if counts[best] >= ENOUGH_NAMES else common
 

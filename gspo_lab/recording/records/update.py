@@ -169,6 +169,15 @@ def k3(l_N: Array, ratio_N: Array) -> float:
     return float((ratio_N - 1 - l_N).mean())
 
 
+Layers = list[OptionalFloat] | None
+"""A number of each MoE layer."""
+
+
+def of_layers(column: str, unit: str = "-", *, per: str | None = None) -> Any:
+    """What `column` is of each MoE layer, as a field `*_layers`."""
+    return metric(f"{column} by MoE layer", unit, per=per)
+
+
 def _for_each_rule(cls: type[R]) -> type[R]:
     """Replace each field named `*_RULE` by one field per rule.
 
@@ -428,8 +437,8 @@ class UpdateRecord:
         "share of experts",
         per=EVALUATED_TOKENS,
     )
-    expert_change_layers: list[float] | None = metric(
-        "expert_change of each MoE layer, first to last", "share of experts", per=EVALUATED_TOKENS
+    expert_change_layers: Layers = of_layers(
+        "expert_change", "share of experts", per=EVALUATED_TOKENS
     )
     expert_change_any_tokens: OptionalFloat = metric(
         "tokens whose experts changed in at least one layer, by the router's own choice; MoE only",
@@ -439,16 +448,20 @@ class UpdateRecord:
     router_entropy: OptionalFloat = metric(
         "mean entropy of the router's softmax over experts; MoE only", "nats", per=EVALUATED_TOKENS
     )
+    router_entropy_layers: Layers = of_layers("router_entropy", "nats", per=EVALUATED_TOKENS)
     expert_load_cv: OptionalFloat = metric(
         "standard deviation / mean of the tokens per expert, by the router's own choice, mean"
         " over layers; MoE only"
     )
+    expert_load_cv_layers: Layers = of_layers("expert_load_cv")
     dead_experts: OptionalFloat = metric(
         "experts of all layers that no response token chose; MoE only", "share of experts"
     )
+    dead_experts_layers: Layers = of_layers("dead_experts", "share of experts")
     router_grad_norm: OptionalFloat = metric(
         "L2 norm of the routers' gradient before clipping; NULL where they are frozen; MoE only"
     )
+    router_grad_norm_layers: Layers = of_layers("router_grad_norm")
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
         f"tokens that would bind per rule ({', '.join(RULES)}) and side (low: A < 0, high: A >"
         " 0), at 1/4, 1/2, 1, 2, 4 times the reference range",

@@ -58,7 +58,7 @@ def _warnings(
         if len(by_value) < 2:
             continue
         means = {value: average(finals) or 0.0 for value, finals in by_value.items()}
-        best = max(means, key=lambda value: means[value])
+        best = max(means, key=means.__getitem__)
         if values[0] < best < values[-1]:
             continue
         side = "below" if best <= values[0] else "above"

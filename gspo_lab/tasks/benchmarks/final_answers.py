@@ -94,7 +94,7 @@ def _openings(text: str) -> Iterator[int]:
     """
     places = {word: text.rfind(word) for word in OPENINGS}
     while max(places.values()) >= 0:
-        word = max(places, key=lambda opening: places[opening])
+        word = max(places, key=places.__getitem__)
         start = places[word]
         places[word] = text.rfind(word, 0, start)
         blank = _SPACE.match(text, start + len(word))

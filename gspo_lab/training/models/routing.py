@@ -372,22 +372,12 @@ def expert_change(
     )
 
 
-def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> float:
-    """Standard deviation (divisor E) over mean of the masked tokens per expert, averaged over
-    layers: 0 is a perfect balance, sqrt(E / K - 1) every token on the same K experts.
-    """
-    tokens_LE = _tokens_per_expert(natural_BSLK, mask_BS, experts)
-    return float((tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1)).mean())
+def expert_load(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> tuple[Any, Any]:
+    """`(cv_L, dead_LE)` of the masked tokens, by layer: the standard deviation (divisor E) over
+    mean of the tokens per expert, and which experts no token chose.
 
-
-def dead_share(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> float:
-    """The share of experts, over all layers, that no masked token chose."""
-    return float((_tokens_per_expert(natural_BSLK, mask_BS, experts) == 0).mean())
-
-
-def _tokens_per_expert(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> Any:
-    """[L, E]. LabError where the mask marks no token, or a masked token names an expert that does
-    not exist.
+    A cv of 0 is a perfect balance, sqrt(E / K - 1) every token on the same K experts. LabError
+    where the mask marks no token, or a masked token names an expert that does not exist.
     """
     natural_NLK = natural_BSLK[_some_token(mask_BS)].cpu().numpy().astype(np.int64)
     unknown_X = natural_NLK[(natural_NLK < 0) | (natural_NLK >= experts)]
@@ -398,7 +388,8 @@ def _tokens_per_expert(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, expert
     layers = natural_NLK.shape[1]
     numbered_NLK = natural_NLK + experts * np.arange(layers)[:, None]
     tokens = np.bincount(numbered_NLK.ravel(), minlength=layers * experts)
-    return tokens.reshape(layers, experts)
+    tokens_LE = tokens.reshape(layers, experts)
+    return tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1), tokens_LE == 0
 
 
 def _some_token(mask_BS: torch.Tensor) -> torch.Tensor:

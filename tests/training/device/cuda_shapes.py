@@ -226,7 +226,7 @@ def update(name: str, rank: int, dtype: Any) -> JsonObject:
                 for x in (item.log_ratio_MT, item.metrics["clip_fraction_tokens"])
             }
         ),
-        "router_gradient": [item.columns["router_grad_norm"] for item in results],
+        "router_gradient": [item.columns.get("router_grad_norm") for item in results],
         "finite": [item.finite for item in results],
     }
 

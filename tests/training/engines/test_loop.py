@@ -3,6 +3,7 @@
 What it records, that it repeats itself, what dies in it, and losses of others.
 """
 
+import math
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -312,7 +313,14 @@ def test_expert_change_is_measured_with_and_without_replay(trained: Trained) -> 
         changes = [u.expert_change for u in memory.updates if u.step == 0]
         assert changes[0] == 0.0
         assert all(change > 0 for change in changes[1:])
-        assert all(len(u.expert_change_layers) == 2 for u in memory.updates)
+        for column in ("expert_change", "router_entropy", "expert_load_cv", "dead_experts"):
+            for update in memory.updates:
+                layers = getattr(update, f"{column}_layers")
+                assert len(layers) == 2
+                assert sum(layers) / 2 == pytest.approx(getattr(update, column), abs=1e-6)
+        for update in memory.updates:
+            norm = math.hypot(*update.router_grad_norm_layers)
+            assert norm == pytest.approx(update.router_grad_norm, rel=1e-6)
         assert all((u.router_grad_norm > 0) is (u.grad_norm > 0) for u in memory.updates)
         assert any(u.router_grad_norm for u in memory.updates)
         assert (memory.steps[0].replay_bytes > 0) is (replay != "none")

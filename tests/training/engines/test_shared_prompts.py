@@ -114,10 +114,10 @@ def passed(
     model.zero_grad()
     for part in microbatches(batch, torch.arange(len(logp_NT)), budget):
         with policy.forward(part, entropy=True) as forward:
-            (forward.logp_BT * weight_NT[part.rows, : part.length]).sum().backward()
-        logp_NT[part.rows, : part.length] = forward.logp_BT.detach()
+            (forward.logp_BT * weight_NT[part.block]).sum().backward()
+        logp_NT[part.block] = forward.logp_BT.detach()
         assert forward.entropy_BT is not None
-        entropy_NT[part.rows, : part.length] = forward.entropy_BT
+        entropy_NT[part.block] = forward.entropy_BT
     return logp_NT, entropy_NT, [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 

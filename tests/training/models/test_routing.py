@@ -31,9 +31,8 @@ from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.routing import (
     Routers,
     RoutingRecorder,
-    dead_share,
     expert_change,
-    load_cv,
+    expert_load,
 )
 
 
@@ -478,18 +477,17 @@ def test_expert_change_counts_sets_by_hand() -> None:
     assert float(anywhere) == 0
 
 
-def test_load_cv_by_hand() -> None:
+def test_expert_load_by_hand() -> None:
     # 4 experts; layer 0 is balanced (each once), layer 1 puts both tokens on experts 0 and 1:
     # tokens 2, 2, 0, 0
     routes = torch.tensor(
         [[[[0, 1], [0, 1]], [[2, 3], [1, 0]], [[3, 3], [3, 3]]]], dtype=torch.int16
     )
     mask = torch.tensor([[True, True, False]])
-    assert load_cv(routes, mask, 4) == pytest.approx((0.0 + 1.0) / 2)
-    assert load_cv(routes[:, :, 1:], mask, 4) == pytest.approx((4 / 2 - 1) ** 0.5)
+    cv_L, dead_LE = expert_load(routes, mask, 4)
+    assert cv_L.tolist() == pytest.approx([0.0, (4 / 2 - 1) ** 0.5])
     # Nobody chose experts 2 and 3 of layer 1; the third token does not count.
-    assert dead_share(routes, mask, 4) == 2 / 8
-    assert dead_share(routes[:, :, :1], mask, 4) == 0.0
+    assert dead_LE.tolist() == [[False] * 4, [False, False, True, True]]
 
 
 def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
@@ -498,11 +496,11 @@ def test_numbers_from_routes_refuse_what_has_no_answer() -> None:
     with lab_error("no token"):
         expert_change(routes, routes, nothing)
     with lab_error("no token"):
-        load_cv(routes, nothing, EXPERTS)
+        expert_load(routes, nothing, EXPERTS)
     with lab_error("shapes differ"):
         expert_change(routes, routes[:, :, :1], REAL)
     with lab_error(r"expert -1.*0 to 7"):
-        load_cv(_spoilt((1, 2, 1, 0), -1), REAL, EXPERTS)
+        expert_load(_spoilt((1, 2, 1, 0), -1), REAL, EXPERTS)
 
 
 def products(model: Any, dtype: Any) -> set[torch.dtype]:

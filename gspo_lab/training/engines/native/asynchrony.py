@@ -167,7 +167,7 @@ class PendingGroups:
 
     def responses(self) -> int:
         """How many responses are incomplete."""
-        return sum(1 for _ in self._open())
+        return len(list(self._open()))
 
     def state(self) -> JsonObject:
         """What a checkpoint keeps: what has been drawn of the groups under way; the requests are

@@ -77,7 +77,7 @@ class Critic:
         """
         value_NT = torch.zeros_like(experience.old_logp_NT)
         for part in microbatches(experience, torch.arange(len(value_NT)), self._budget, every=True):
-            value_NT[part.rows, : part.length] = self._values(part)
+            value_NT[part.block] = self._values(part)
         mask_NT = experience.mask_NT
         settings = self.objective
         reward_NT = at_last_token(reward_N.to(value_NT), mask_NT)
@@ -123,11 +123,10 @@ class Critic:
         self.trained.zero_grad()
         for part in microbatches(experience, rows, self._budget, every=True):
             value_BT = self._values(part)
-            block = (part.rows, slice(part.length))
             out = value_loss(
                 value_BT,
-                experience.value_NT[block],
-                experience.return_NT[block],
+                experience.value_NT[part.block],
+                experience.return_NT[part.block],
                 part.mask_BT,
                 tokens=tokens,
                 clip=self.clip,

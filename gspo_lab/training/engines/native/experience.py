@@ -129,6 +129,11 @@ class Microbatch:
     mask_BT: Tensor
 
     @property
+    def block(self) -> tuple[Tensor, slice]:
+        """Where its [B, T] lies in a batch's [N, T]."""
+        return self.rows, slice(self.length)
+
+    @property
     def inputs(self) -> dict[str, Tensor]:
         """What a model is fed."""
         attention_BS = self.attention_BS.long()
@@ -250,8 +255,10 @@ def microbatch(experience: Experience, rows: Tensor, prompt: int, response: int)
     )
 
 
-def microbatch_slice(x_NSLK: Tensor, part: Microbatch) -> Tensor:
-    """The [B, S, L, K] block of a microbatch from a batch's [N, S, L, K]."""
+def microbatch_slice(x_NSLK: Tensor | None, part: Microbatch) -> Tensor | None:
+    """The [B, S, L, K] block of a microbatch from a batch's [N, S, L, K]; None of None."""
+    if x_NSLK is None:
+        return None
     return x_NSLK[part.rows, part.first_column : part.first_column + part.input_BS.shape[1]]
 
 

@@ -4,14 +4,17 @@ of the optimizer.
 Its record is made when the step has ended: it is then measured in one go, in warm caches. Shapes as
 in experience.py; M rows of a mini-batch."""
 
+import math
 import time
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.recording.records.metric import rounded
 from gspo_lab.recording.records.update import UpdateRecord
 from gspo_lab.training.engines.native.critic import Critic
 from gspo_lab.training.engines.native.experience import (
@@ -22,7 +25,7 @@ from gspo_lab.training.engines.native.experience import (
 )
 from gspo_lab.training.engines.native.policy import Forward, Policy, keep_old_policy
 from gspo_lab.training.engines.native.trainable_model import TrainableModel
-from gspo_lab.training.models.routing import dead_share, expert_change, load_cv
+from gspo_lab.training.models.routing import expert_change, expert_load
 from gspo_lab.training.objectives.losses import Common, Loss, Metrics
 from gspo_lab.training.objectives.objective import Surrogate, prepared, surrogate
 from gspo_lab.training.objectives.ratios import Batch
@@ -102,7 +105,7 @@ class Updater:
         result = self._passes(experience, minibatch, objective, selected_MT)
         while not self.trained.unscale():
             result = self._passes(experience, minibatch, objective, selected_MT)
-        result.columns["router_grad_norm"] = self.router_grad_norm()
+        result.columns |= self.router_gradient()
         measure = self.recorder.detailed(minibatch.step)
         columns, result.finite = self.trained.step(result.columns["loss"], measure=measure)
         result.columns |= columns
@@ -193,22 +196,32 @@ class Updater:
     ) -> Tensor | None:
         """The experts to replay: the sampler's (R3), the old policy's (R2; a fresh mini-batch's own
         are these), or none."""
+        routes_NSLK = None
         if self.replay == "rollout":
-            assert experience.rollout_routes_NSLK is not None
-            return microbatch_slice(experience.rollout_routes_NSLK, part)
-        if self.replay == "old-policy" and not minibatch.fresh:
-            assert experience.natural_NSLK is not None
-            return microbatch_slice(experience.natural_NSLK, part)
-        return None
+            routes_NSLK = experience.rollout_routes_NSLK
+        elif self.replay == "old-policy" and not minibatch.fresh:
+            routes_NSLK = experience.natural_NSLK
+        return microbatch_slice(routes_NSLK, part)
 
-    def router_grad_norm(self) -> float | None:
-        """The norm of the gradient that has gathered in the routers; None for a dense model, and
+    def router_gradient(self) -> JsonObject:
+        """The columns of the gradient that has gathered in the routers; none for a dense model, and
         for frozen routers.
         """
         if self.policy.routers is None:
-            return None
-        grads = [p.grad for p in self.policy.routers.parameters if p.grad is not None]
-        return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else None
+            return {}
+        layers = [
+            [p.grad.norm() for p in router.parameters() if p.grad is not None]
+            for _, router in self.policy.routers.modules
+        ]
+        norms = list(chain.from_iterable(layers))
+        if not norms:
+            return {}
+        return {
+            "router_grad_norm": float(torch.stack(norms).norm()),
+            "router_grad_norm_layers": rounded(
+                [math.hypot(*map(float, layer)) for layer in layers]
+            ),
+        }
 
 
 def update_record(updater: Updater, experience: Experience, result: UpdateResult) -> UpdateRecord:
@@ -250,25 +263,21 @@ def _routing_columns(updater: Updater, experience: Experience, result: UpdateRes
     routers = updater.policy.routers
     if routers is None or not result.forwards:
         return {}
-    old: list[Tensor] = []
-    new: list[Tensor] = []
-    entropy: list[Tensor] = []
+    old = []
+    new = []
+    entropy = []
     for part, forward in result.forwards:
-        assert forward.natural_BSLK is not None
-        assert forward.router_entropy_BSL is not None
-        # The last `length` input positions are those that predict the response tokens.
-        length = part.length
-        mask_BT = part.mask_BT
-        if experience.natural_NSLK is not None and bool(experience.old_known_N[part.rows].all()):
-            old.append(microbatch_slice(experience.natural_NSLK, part)[:, -length:][mask_BT])
-        new.append(forward.natural_BSLK[:, -length:][mask_BT])
-        entropy.append(forward.router_entropy_BSL[:, -length:][mask_BT])
+        if bool(experience.old_known_N[part.rows].all()):
+            old.append(_at_responses(microbatch_slice(experience.natural_NSLK, part), part))
+        new.append(_at_responses(forward.natural_BSLK, part))
+        entropy.append(_at_responses(forward.router_entropy_BSL, part))
     new_N1LK = torch.cat(new)[:, None]
     everywhere = torch.ones(new_N1LK.shape[:2], dtype=torch.bool, device=new_N1LK.device)
-    out: JsonObject = {
-        "router_entropy": float(torch.cat(entropy).mean()),
-        "expert_load_cv": load_cv(new_N1LK, everywhere, routers.experts),
-        "dead_experts": dead_share(new_N1LK, everywhere, routers.experts),
+    cv_L, dead_LE = expert_load(new_N1LK, everywhere, routers.experts)
+    out = {
+        **_mean_and_layers("router_entropy", torch.cat(entropy)),
+        **_mean_and_layers("expert_load_cv", cv_L[None]),
+        **_mean_and_layers("dead_experts", dead_LE.T),
     }
     if len(old) == len(new):
         layers_L, any_layer = expert_change(torch.cat(old)[:, None], new_N1LK, everywhere)
@@ -276,3 +285,17 @@ def _routing_columns(updater: Updater, experience: Experience, result: UpdateRes
         out["expert_change_layers"] = [round(float(value), 7) for value in layers_L]
         out["expert_change_any_tokens"] = float(any_layer)
     return out
+
+
+def _at_responses(values_BSX: Any, part: Microbatch) -> Tensor:
+    """The values at the input positions that predict response tokens: the last `length`."""
+    values_NX: Tensor = values_BSX[:, -part.length :][part.mask_BT]
+    return values_NX
+
+
+def _mean_and_layers(column: str, values_XL: Any) -> JsonObject:
+    """The mean of an array over all, and in `*_layers` that of each layer."""
+    return {
+        column: float(values_XL.mean()),
+        f"{column}_layers": rounded(values_XL.mean(axis=0).tolist()),
+    }

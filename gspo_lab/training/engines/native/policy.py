@@ -228,8 +228,7 @@ class Policy:
         """
         seconds = 0.0
         for part in microbatches(experience, rows, self.microbatch_tokens):
-            replay = experience.rollout_routes_NSLK
-            routes_BSLK = None if replay is None else microbatch_slice(replay, part)
+            routes_BSLK = microbatch_slice(experience.rollout_routes_NSLK, part)
             with self.forward(part, replay_BSLK=routes_BSLK, entropy=True) as forward:
                 keep_old_policy(experience, part, forward)
             seconds += forward.seconds_replay
@@ -245,7 +244,7 @@ class Policy:
         with adapters_off(self.model):
             for part in microbatches(experience, rows, self.microbatch_tokens):
                 with self.forward(part) as forward:
-                    out_NT[part.rows, : part.length] = forward.logp_BT
+                    out_NT[part.block] = forward.logp_BT
         return out_NT
 
 
@@ -253,9 +252,9 @@ def keep_old_policy(experience: Experience, part: Microbatch, forward: Forward) 
     """Keep a forward pass of the old policy: its log-probs, entropy and the routers' own
     choices.
     """
-    experience.old_logp_NT[part.rows, : part.length] = forward.logp_BT.detach()
+    experience.old_logp_NT[part.block] = forward.logp_BT.detach()
     experience.old_known_N[part.rows] = True
     if forward.entropy_BT is not None:
-        experience.entropy_NT[part.rows, : part.length] = forward.entropy_BT.detach()
+        experience.entropy_NT[part.block] = forward.entropy_BT.detach()
     if forward.natural_BSLK is not None:
         experience.keep_routes(part.rows, forward.natural_BSLK, part.first_column)

@@ -100,7 +100,7 @@ def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) 
     ]
     lengths = {problem.id: len(encode_prompt(tokenizer, problem.prompt)) for problem in doubtful}
     if too_long := {name: length for name, length in lengths.items() if length >= context}:
-        name = max(too_long, key=lambda name: too_long[name])
+        name = max(too_long, key=too_long.__getitem__)
         raise LabError(
             f"{len(too_long)} of {len(problems)} training problems leave no room for an answer in"
             f" the model's context of {context} tokens; the longest, '{name}', has"

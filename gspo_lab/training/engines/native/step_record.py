@@ -143,7 +143,7 @@ def step_record(
         "rollout": experience.rollout_routes_NSLK,
     }
     routes = replayed[settings.routing_replay]
-    replay_bytes = 0 if routes is None else routes.numel() * routes.element_size()
+    replay_bytes = 0 if routes is None else routes.nbytes
     return StepRecord(
         step=step.index,
         prompts=len(step.first_problems) + step.replacements,

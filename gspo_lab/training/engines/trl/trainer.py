@@ -371,7 +371,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Any:
-        self.router_grad_norm = self.course.components.updater.router_grad_norm()
+        self.router_gradient = self.course.components.updater.router_gradient()
         return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -393,7 +393,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         }
         update.columns |= {
             **{name: logs[name] for name in OPTIMIZER_COLUMNS},
-            "router_grad_norm": self.router_grad_norm,
+            **self.router_gradient,
             "weight_norm": self.moment.weight_norm,
             "seconds": self.moment.seconds,
             "engine_metrics": numbers,
