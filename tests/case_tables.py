@@ -5,9 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
+
 
 @cache
-def _tables(path: Path) -> dict[str, Any]:
+def _tables(path: Path) -> JsonObject:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 

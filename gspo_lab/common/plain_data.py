@@ -12,6 +12,9 @@ JsonObject = dict[str, Any]
 JsonMapping = Mapping[str, Any]
 """A JSON object that is only read."""
 
+Interval = tuple[float, float]
+"""Its lower and its upper end."""
+
 OptionalFloat = float | None
 """A number; None: it was not measured, or there is none. It is never 0 in that place."""
 

@@ -22,6 +22,9 @@ class Reason:
         return f"{capital(self.text)}."
 
 
+Reasons = tuple[Reason, ...]
+
+
 def joined(reasons: Iterable[Reason]) -> str:
     """The texts of several reasons, in one line."""
     return "; ".join(reason.text for reason in reasons)

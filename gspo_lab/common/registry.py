@@ -26,7 +26,7 @@ from typing import Any
 
 from gspo_lab.common.errors import LabError, MissingExtra
 from gspo_lab.common.paths import beside
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.user_code import FromSource, from_source
 
 Names = Mapping[str, str]
@@ -69,7 +69,7 @@ def names_of(kind: str, table: Names) -> Names:
     return {**installed(kind), **table}
 
 
-def read_description(kind: str, name: str, table: Names) -> dict[str, Any]:
+def read_description(kind: str, name: str, table: Names) -> JsonObject:
     """What stands in the TOML file beside the code of `name`: `about.toml` of a package, `x.toml`
     of a module `x.py`.
 

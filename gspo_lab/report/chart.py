@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 from gspo_lab.report.templating import NOT_MEASURED, format_number, percent
 
 Position = float | str
@@ -87,7 +87,7 @@ class Chart:
     """The key of the reading (`readings.Reading.key`) that the values are."""
     references: tuple[Reference, ...] = ()
     """Values that were published for the same quantity; the axis holds them."""
-    reach: tuple[float, float] | None = None
+    reach: Interval | None = None
     """The study's first and last step: the axis of a line chart holds them, wherever its lines end.
     """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gspo_lab.analysis.findings.clip_fractions import arms_by_level
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat, table_beside
+from gspo_lab.common.plain_data import Interval, JsonObject, OptionalFloat, table_beside
 from gspo_lab.common.text import visible
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.templating import format_number, percent
@@ -149,7 +149,7 @@ def height_of(chart: Chart) -> int:
     return 240 if chart.small else 300
 
 
-def axis_range(chart: Chart) -> tuple[float, float]:
+def axis_range(chart: Chart) -> Interval:
     """The ends of the value axis as Plotly wants them, with room above; of a logarithmic one their
     exponents.
     """

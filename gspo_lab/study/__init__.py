@@ -1,6 +1,6 @@
 """Studies: from a TOML file to resolved runs, without importing torch, numpy or pandas."""
 
-from gspo_lab.study.declaration import Arm, Declaration, Edit, Sweep, digest
+from gspo_lab.study.declaration import Arm, ArmsByName, Declaration, Edit, Sweep, digest
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.study.import_origin import Origin
 from gspo_lab.study.load import load_study
@@ -10,6 +10,7 @@ from gspo_lab.study.verdict_tables import ClaimTable, VerdictTable
 
 __all__ = [
     "Arm",
+    "ArmsByName",
     "BenchTable",
     "ClaimTable",
     "Declaration",

@@ -10,7 +10,7 @@ to 0. An interaction compares none.
 from collections.abc import Collection, Mapping
 
 from gspo_lab.common.registry import unlisted
-from gspo_lab.study.declaration import Arm, Sweep
+from gspo_lab.study.declaration import ArmsByName, Sweep
 from gspo_lab.study.verdict_tables import VerdictTable
 
 Weights = Mapping[str, float]
@@ -22,7 +22,7 @@ Levels = tuple[int, ...]
 
 
 def broken_contrast(
-    verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
+    verdict: VerdictTable, arms: ArmsByName, declared: Collection[str], swept: bool
 ) -> list[str]:
     """The mistake in `verdict.contrast` of a study that runs `arms`, out of those `declared` in its
     file.
@@ -80,7 +80,7 @@ def broken_contrast(
 
 
 def broken_order(
-    verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
+    verdict: VerdictTable, arms: ArmsByName, declared: Collection[str], swept: bool
 ) -> list[str]:
     """The mistake in `verdict.order` of a study that runs `arms`, out of those `declared` in its
     file.
@@ -165,7 +165,7 @@ def formula(side: Weights) -> str:
     return " + ".join(f"{weight:.3g} {arm}" for arm, weight in side.items())
 
 
-def factors(arms: Mapping[str, Arm]) -> dict[Levels, list[str]]:
+def factors(arms: ArmsByName) -> dict[Levels, list[str]]:
     """The factors of these arms: levels by arm -> the settings with these levels."""
     resolved = [arm.flat_settings for arm in arms.values()]
     out: dict[Levels, list[str]] = {}

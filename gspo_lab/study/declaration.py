@@ -6,7 +6,7 @@ reference ranges of counterfactual clipping, the commands, and every later edit.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -103,6 +103,9 @@ class Arm:
         """Plain data, as study.json has it under the arm's name."""
         swept = {} if self.of is None else {"of": self.of, "dose": self.dose}
         return {"declared": list(self.declared), "settings": self.resolved, **swept}
+
+
+ArmsByName = Mapping[str, Arm]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import counted
 from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
@@ -267,7 +268,7 @@ def _unread(study: Study, facts: ModelFacts) -> Lines:
         yield "setting-unread", f"{where}{line}: leave it out, or change that"
 
 
-def _written_settings(arm: Arm) -> dict[str, Any]:
+def _written_settings(arm: Arm) -> JsonObject:
     """The settings that differ from the defaults and the preset, by dotted key."""
     preset = arm.settings.objective.preset
     plain = Settings.model_validate(

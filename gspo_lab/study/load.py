@@ -5,7 +5,7 @@ reported at once.
 import copy
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, takewhile
@@ -21,7 +21,7 @@ from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.common.text import counted
 from gspo_lab.study.claim_validation import broken_claims
 from gspo_lab.study.contrast import broken_contrast, broken_order, broken_over
-from gspo_lab.study.declaration import Arm, Sweep, reference_bands
+from gspo_lab.study.declaration import Arm, ArmsByName, Sweep, reference_bands
 from gspo_lab.study.dotted_keys import flat, set_dotted
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.overrides import command_of, set_override
@@ -151,7 +151,7 @@ def _override(
 
 
 def _chosen_arms(
-    study_arms: Mapping[str, Arm],
+    study_arms: ArmsByName,
     names: Sequence[str],
     tables: JsonMapping,
     problems: list[str],
@@ -167,7 +167,7 @@ def _chosen_arms(
 
 def _broken_verdict(
     verdict: VerdictTable,
-    arms: Mapping[str, Arm],
+    arms: ArmsByName,
     tables: JsonMapping,
     sweep: Sweep | None,
     seeds: int,

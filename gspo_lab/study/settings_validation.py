@@ -2,12 +2,12 @@
 way out.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations, pairwise
 
 from gspo_lab.common.keys import COLDEST, Key
 from gspo_lab.common.registry import nearest, unlisted
-from gspo_lab.study.declaration import Arm
+from gspo_lab.study.declaration import ArmsByName
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import KEYS, Settings, unread
 from gspo_lab.study.verdict_tables import VerdictTable, score_named
@@ -25,7 +25,7 @@ ROLLOUT = "rollout"
 
 
 def broken_rules(
-    arms: Mapping[str, Arm],
+    arms: ArmsByName,
     verdict: VerdictTable,
     declared: Collection[str],
     compares_engines: object = False,
@@ -119,7 +119,7 @@ def broken_question(verdict: VerdictTable, claims: Collection[str]) -> list[str]
     ]
 
 
-def _inside(arms: Mapping[str, Arm]) -> list[str]:
+def _inside(arms: ArmsByName) -> list[str]:
     """The mistakes within single arms; one that all arms share is reported once."""
     lines: dict[str, list[str]] = {}
     for arm in arms.values():
@@ -339,7 +339,7 @@ WITHIN = (
 """The rules within the settings of one run."""
 
 
-def _identical_arm_errors(arms: Mapping[str, Arm]) -> list[str]:
+def _identical_arm_errors(arms: ArmsByName) -> list[str]:
     out = []
     resolved = {name: arm.flat_settings for name, arm in arms.items()}
     for a, b in combinations(arms, 2):
@@ -361,7 +361,7 @@ def _identical_arm_errors(arms: Mapping[str, Arm]) -> list[str]:
     return out
 
 
-def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
+def _engines(arms: ArmsByName, compares: object) -> list[str]:
     """The mistake of arms with different engines, which differ in more than their settings."""
     if not isinstance(compares, bool):
         return [f"compares_engines = {compares!r}: true or false"]

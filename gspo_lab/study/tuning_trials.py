@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.common.registry import nearest, unlisted
-from gspo_lab.study.declaration import Arm, reference_bands
+from gspo_lab.study.declaration import Arm, ArmsByName, reference_bands
 from gspo_lab.study.dotted_keys import differing, flat
 from gspo_lab.study.parent import Kind
 from gspo_lab.study.schema import KEYS, cost
@@ -36,7 +36,7 @@ PILOTED = "clip = 'calibrated': a pilot finds its range, and trials have none; g
 
 def read_tune(
     table: TuneTable | None,
-    arms: Mapping[str, Arm],
+    arms: ArmsByName,
     seeds: Sequence[int],
     verdict: VerdictTable,
     problems: list[str],
@@ -118,9 +118,7 @@ def _is_plain(value: Any) -> bool:
     return type(value) in (int, float) or (type(value) is str and WORD.fullmatch(value) is not None)
 
 
-def _odd_candidates(
-    candidates: Mapping[str, list[JsonObject]], arms: Mapping[str, Arm]
-) -> list[str]:
+def _odd_candidates(candidates: Mapping[str, list[JsonObject]], arms: ArmsByName) -> list[str]:
     """The mistakes of single candidates, a broken rule once, and the first candidate of another
     cost.
 

@@ -77,6 +77,9 @@ class ReplyError(Exception):
     """Failure of an environment. The response ends, and its grade is an error."""
 
 
+Problems = Sequence[Problem]
+
+
 @dataclass(frozen=True, slots=True)
 class Grade:
     """The grade of one answer: training uses `reward`, benchmarks count `correct`.
@@ -140,7 +143,7 @@ class Task(Protocol):
         """sha256 of problems from files; None for generated problems."""
         return None
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """All problems of `"train"` or `"held-out"`, in a fixed order; the two are disjoint."""
         ...
 

@@ -32,6 +32,7 @@ from gspo_lab.common.user_code import source_digest
 from gspo_lab.tasks.base import (
     Grade,
     Problem,
+    Problems,
     ReplyError,
     Task,
     Turn,
@@ -88,7 +89,7 @@ class Custom(Task):
     max_turns: int = 1
     reward_names: tuple[str, ...] = ()
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """All problems of the split, in the order of their file."""
         return self.train if known_split(self.name, split) == "train" else self.held_out
 

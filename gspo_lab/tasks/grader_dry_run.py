@@ -13,10 +13,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from gspo_lab.common.plain_data import JsonMapping
 
 PROBLEMS = 4
 SECONDS = 10.0
@@ -34,7 +34,7 @@ HANGS = 124
 
 def first_failure(
     name: str,
-    options: Mapping[str, Any],
+    options: JsonMapping,
     base: Path,
     seconds: float = SECONDS,
     start_seconds: float = START_SECONDS,
@@ -92,9 +92,7 @@ def _end_if_it_hangs(seconds: float) -> None:
     os._exit(HANGS)
 
 
-def _failure(
-    name: str, options: Mapping[str, Any], base: Path, start: int, seconds: float
-) -> str | None:
+def _failure(name: str, options: JsonMapping, base: Path, start: int, seconds: float) -> str | None:
     """How the grader first fails. The descriptor `start` is written to before its first call."""
     from gspo_lab.tasks import ReplyError, Turn, build_task, grade_answer
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, Task, flag, integer_option
+from gspo_lab.tasks.base import Grade, Problem, Problems, Task, flag, integer_option
 
 SPLITS = ("train", "held-out")
 HELD_OUT_SHARE = 0.1
@@ -73,7 +73,7 @@ def known_split(task: str, split: str) -> str:
     return split
 
 
-class Pool(Sequence[Problem], Generic[T]):
+class Pool(Problems, Generic[T]):
     """A sequence that creates each problem at access, from a small item."""
 
     def __init__(self, items: Sequence[T], make: Callable[[int, T], Problem]) -> None:
@@ -109,7 +109,7 @@ class Generated(Task, ABC, Generic[T]):
             self.prompt_version = WORDED
             self.max_tokens = words_tokens
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """The pool of a split; a problem's name does not depend on the pool's size."""
         label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
         return Pool(

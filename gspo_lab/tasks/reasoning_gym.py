@@ -6,13 +6,14 @@ a problem that is in both, or comes twice, counts once and is held out.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest, one_line_error
-from gspo_lab.tasks.base import Grade, Problem, Task, choice, integer_option
+from gspo_lab.tasks.base import Grade, Problem, Problems, Task, choice, integer_option
 from gspo_lab.tasks.benchmarks.final_answers import NoAnswer, without_thinking
 from gspo_lab.tasks.pools import known_split, last_number
 
@@ -62,10 +63,10 @@ class ReasoningGym(Task):
         self.max_tokens = integer_option(self.name, "max_tokens", max_tokens, 1, 1_000_000)
         self.options = options
         self.grader = f"{self.name}@{version('reasoning-gym')}/1"
-        self._entries: dict[str, Any] = {}
+        self._entries: JsonObject = {}
         self._generator("train")  # so that a wrong option is known at once
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """The distinct problems of a split, as many as there are up to its size."""
         return self._train if known_split(self.name, split) == "train" else self._held_out
 

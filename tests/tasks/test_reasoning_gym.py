@@ -9,6 +9,7 @@ from calling import gspo_lab, lab_error
 
 pytest.importorskip("reasoning_gym")
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.tasks import Problem, build_task, task_key
 
 ONE_DIGIT = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
@@ -81,7 +82,7 @@ def test_a_grade_needs_no_generated_problems_before() -> None:
         ("chain_sum", {"train": 0}, "train = 0 must be a whole number from 1"),
     ],
 )
-def test_what_is_wrong_is_one_line(name: str, options: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_one_line(name: str, options: JsonObject, message: str) -> None:
     with lab_error(message) as refused:
         task(name, **options)
     assert "\n" not in str(refused.value)

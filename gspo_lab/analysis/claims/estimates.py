@@ -17,8 +17,8 @@ from gspo_lab.analysis.stats.power import detectable_factor
 from gspo_lab.analysis.stats.simulation_cells import Cell, Conclusion, Method, kinds, stated
 from gspo_lab.analysis.stats.simulation_draws import UNEVEN, draw_block, normal_noise
 from gspo_lab.analysis.stats.verdict import NO_INTERVAL
-from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.reason import Reason
+from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.reason import Reason, Reasons
 
 Side = Literal["supported", "contradicted"]
 
@@ -103,7 +103,7 @@ class Estimate:
     """1 - the confidence of the interval: the study's `verdict.alpha`."""
 
     @property
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self) -> Interval | None:
         """The interval, None where there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
@@ -126,7 +126,7 @@ class Estimates:
 
     parts: tuple[Estimate, ...]
     also: tuple[Estimate, ...] = ()
-    reasons: tuple[Reason, ...] = ()
+    reasons: Reasons = ()
 
     @property
     def alpha(self) -> float:

@@ -20,7 +20,7 @@ from gspo_lab.analysis.readings.answers import scores
 from gspo_lab.analysis.stats import holm
 from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.reason import Reason
+from gspo_lab.common.reason import Reason, Reasons
 from gspo_lab.study import ClaimTable
 from gspo_lab.study.claim_validation import CLAIM_ROLES
 
@@ -38,13 +38,13 @@ class Result:
 
     claim: Claim
     word: ClaimLabel
-    reasons: tuple[Reason, ...]
+    reasons: Reasons
     declared: bool
     roles: Roles
     reading: Estimates = Estimates(())
     p: OptionalFloat = None
     p_adjusted: OptionalFloat = None
-    lacking: tuple[Reason, ...] = ()
+    lacking: Reasons = ()
     unstable: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -166,7 +166,7 @@ def _side_before_holm(reading: Estimates) -> Side | None:
     return side if p is None or p < reading.alpha else None
 
 
-def _unmet(needs: Sequence[Need], data: ClaimData) -> tuple[Reason, ...]:
+def _unmet(needs: Sequence[Need], data: ClaimData) -> Reasons:
     """Why each unmet need is unmet; only the first one where no seed could show the others."""
     unmet: list[Reason] = []
     for need in needs:
@@ -210,7 +210,7 @@ def _adjust(result: Result, adjusted: OptionalFloat) -> Result:
 
 def _reasons(
     result: Result, word: ClaimLabel, side: Side | None, p: OptionalFloat, adjusted: OptionalFloat
-) -> tuple[Reason, ...]:
+) -> Reasons:
     reading = result.reading
     raised = ""
     if p is not None and adjusted is not None and p < reading.alpha <= adjusted:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from gspo_lab.analysis.diagnosis.log import Series, TrainingLog
 from gspo_lab.analysis.diagnosis.setup import Setup
-from gspo_lab.common.plain_data import table_beside
+from gspo_lab.common.plain_data import Interval, table_beside
 
 Level = Literal["ok", "unknown", "note", "warn", "error"]
 LEVELS: tuple[Level, ...] = ("ok", "unknown", "note", "warn", "error")
@@ -57,9 +57,7 @@ class Case:
         prompt = self.log.first_of("ppo_actor/prompt_len/avg")
         return sequence.end - prompt.end if sequence and prompt else None
 
-    def share_finding(
-        self, value: str, size: float, bounds: tuple[float, float], *keys: str
-    ) -> Finding:
+    def share_finding(self, value: str, size: float, bounds: Interval, *keys: str) -> Finding:
         """The finding by a share: a warning above the first bound, an error above the second."""
         warned, fatal = bounds
         if size > 1:

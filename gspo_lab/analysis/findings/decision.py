@@ -24,7 +24,7 @@ from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.reason import Reason
+from gspo_lab.common.reason import Reason, Reasons
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, seed_numbers, seeds_text, signed
 from gspo_lab.study import Declaration
@@ -60,7 +60,7 @@ class Ungraded:
         """Whether the shares differ beyond chance, at the verdict's alpha."""
         return self.p is not None and self.p < self.verdict.alpha
 
-    def reasons_against(self, verdict: Comparison) -> tuple[Reason, ...]:
+    def reasons_against(self, verdict: Comparison) -> Reasons:
         """Why `verdict`, which leaves ungraded answers out, must be withheld."""
         reasons = []
         if self.uneven:
@@ -109,7 +109,7 @@ class Decision:
     contrast: Comparison | None = None
     """The declared contrast, which then answers the question in place of the arms."""
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    described: tuple[Reason, ...] = ()
+    described: Reasons = ()
     """Descriptive: what the runs of the remaining seeds show."""
     ungraded: dict[str, Ungraded] = field(default_factory=dict)
     """Per arm the ungraded answers of it or of the baseline, with the verdict that counts them as

@@ -27,7 +27,7 @@ from gspo_lab.analysis.stats.peaks import (
     ranges_near_peak,
 )
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import setting_name
 from gspo_lab.study.declaration import Declaration
@@ -65,7 +65,7 @@ class ScoreCurve:
     points: tuple[CurvePoint, ...]
     height: float
     best: tuple[float, ...]
-    near: tuple[float, float]
+    near: Interval
     inside: bool
 
 

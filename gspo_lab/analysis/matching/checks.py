@@ -35,7 +35,7 @@ from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.traces import read_questions
-from gspo_lab.study import Arm
+from gspo_lab.study import Arm, ArmsByName
 from gspo_lab.study.dotted_keys import differing, under
 from gspo_lab.study.import_origin import ORIGIN
 from gspo_lab.study.schema import KEYS
@@ -83,7 +83,7 @@ question: precision takes no FLOPs.
 def all_checks(
     evidence: Evidence,
     pair: RunPair,
-    arms: Mapping[str, Arm],
+    arms: ArmsByName,
     bands: JsonMapping,
     faults: Mapping[str, record_checks.RecordFaults],
 ) -> tuple[Check, ...]:
@@ -146,7 +146,7 @@ def settings(pair: RunPair) -> Check:
     return differs("settings", pair.setting_faults(odd), equal=equal)
 
 
-def declaration(pair: RunPair, arms: Mapping[str, Arm], bands: JsonMapping) -> Check:
+def declaration(pair: RunPair, arms: ArmsByName, bands: JsonMapping) -> Check:
     """Whether both runs were made as study.json declares their arms.
 
     `bands`: its flat reference ranges.

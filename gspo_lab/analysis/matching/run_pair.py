@@ -2,7 +2,7 @@
 check.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -11,7 +11,7 @@ from typing import Any
 from gspo_lab.analysis.matching.trace import Trace
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.common.text import first_few
-from gspo_lab.study import Arm
+from gspo_lab.study import Arm, ArmsByName
 from gspo_lab.study.dotted_keys import BAND, differing, under
 from gspo_lab.study.import_origin import ABSENT
 
@@ -137,7 +137,7 @@ OWN_RECORD = "own record"
 """The name of the check that only imported runs have."""
 
 
-def run_pair(run_a: Trace, run_b: Trace, arms: Mapping[str, Arm]) -> RunPair:
+def run_pair(run_a: Trace, run_b: Trace, arms: ArmsByName) -> RunPair:
     """Two traces, with their declared and undeclared differences of settings."""
     keys = differing(run_a.settings, run_b.settings)
     allowed = chain.from_iterable(arms[trace.arm].declared for trace in (run_a, run_b))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gspo_lab.common.paths import STUDY
-from gspo_lab.common.reason import Reason
+from gspo_lab.common.reason import Reason, Reasons
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, seed_numbers, seeds_text
 from gspo_lab.recording.records.update import RATE_COLUMN
@@ -177,7 +177,7 @@ def deciding_runs(source: Source) -> dict[tuple[str, int], str]:
     return {(run.arm, run.seed): run.id for run in runs(source, deciding(source.declaration))}
 
 
-def not_counted(source: Source) -> tuple[Reason, ...]:
+def not_counted(source: Source) -> Reasons:
     """The finished runs of seeds that do not decide; empty where there are none."""
     extra = [seed for _, seed in finished_runs(source).keys() - deciding_runs(source).keys()]
     if not extra:

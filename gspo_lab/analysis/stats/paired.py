@@ -14,7 +14,7 @@ from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, share
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceEstimate, VarianceRule
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 
 LEAST_SEEDS = 3
 """Below this there is no interval: dots only."""
@@ -80,7 +80,7 @@ class PairedT:
             return None
         return math.sqrt(max(0.0, self.sd**2 - self.items_sd**2))
 
-    def interval(self, alpha: float) -> tuple[float, float] | None:
+    def interval(self, alpha: float) -> Interval | None:
         """The interval at another level; None if there is no interval."""
         if self.low is None or self.estimate is None or self.se is None or self.df is None:
             return None

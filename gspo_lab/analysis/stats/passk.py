@@ -21,7 +21,7 @@ from gspo_lab.analysis.stats.array_checks import (
     whole_numbers,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 
 
 def pass_at_k(correct_I: ArrayLike, samples_I: ArrayLike, k: int) -> Floats:
@@ -91,7 +91,7 @@ def checkpoint_score(
     mean = float(rate_I.mean())
 
     total_var = sampling_var = item_var = None
-    items: tuple[float, float] | tuple[None, None] = (None, None)
+    items: Interval | tuple[None, None] = (None, None)
     if (samples > 1).all():
         sampling_var = float((rate_I * (1 - rate_I) / (samples - 1)).sum()) / problems**2
     if problems > 1:
@@ -105,7 +105,7 @@ def checkpoint_score(
     return CheckpointScore(mean, problems, answers, *errors, *items)
 
 
-def jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:
+def jeffreys(mean: float, variance: float, fallback: int, level: float) -> Interval:
     """Jeffreys' interval of a share; `fallback`: its number of answers where `variance` is 0."""
     size = mean * (1 - mean) / variance if variance > 0 and 0 < mean < 1 else float(fallback)
     tail = (1 - level) / 2

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gspo_lab.analysis.stats.array_checks import Floats
+from gspo_lab.common.plain_data import Interval
 
 
 def best_without_seed(scores_SD: Floats) -> NDArray[np.intp]:
@@ -79,7 +80,7 @@ def _edge(scores: Floats, log_values: Floats, floor: float) -> float:
     return float(log_values[-1])
 
 
-def mean_range(ranges_S2: Floats) -> tuple[float, float]:
+def mean_range(ranges_S2: Floats) -> Interval:
     """The geometric means over seeds of both ends of `ranges_near_peak`."""
     low, high = np.exp(ranges_S2.mean(axis=0))
     return float(low), float(high)

@@ -17,7 +17,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, share
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, t_quantile
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 
 LEAST_FOR_EQUIVALENCE = 5
 """Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three
@@ -132,7 +132,7 @@ def seeds_for_equivalence(
     return None if enough is None else max(enough, LEAST_FOR_EQUIVALENCE)
 
 
-def sd_range(sd: float, degrees: float, level: float = 0.95) -> tuple[float, float]:
+def sd_range(sd: float, degrees: float, level: float = 0.95) -> Interval:
     """Where the true sd lies, by chi-square with these degrees of freedom: sd sqrt(f / q) at both
     quantiles; .52 to 6.3 times sd with 2 degrees, those of 3 seeds.
     """
@@ -141,7 +141,7 @@ def sd_range(sd: float, degrees: float, level: float = 0.95) -> tuple[float, flo
 
 
 @lru_cache(maxsize=1024)
-def _middle_of_sd(degrees: float, level: float) -> tuple[float, float]:
+def _middle_of_sd(degrees: float, level: float) -> Interval:
     if degrees <= 0:
         raise LabError("one seed shows no spread; use 2 or more")
     tail = (1 - share(level, "level")) / 2

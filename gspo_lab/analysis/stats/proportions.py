@@ -8,7 +8,7 @@ from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import share
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 
 
 class Proportion(NamedTuple):
@@ -64,7 +64,7 @@ def fisher_p(counts_a: tuple[int, int], counts_b: tuple[int, int]) -> float:
     )
 
 
-def binomial_band(rate: float, n: int, level: float = 0.99) -> tuple[float, float]:
+def binomial_band(rate: float, n: int, level: float = 0.99) -> Interval:
     """The central range in which the observed share of `n` trials lies with at least `level`, if
     the rate is `rate`.
 

@@ -19,7 +19,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, sh
 from gspo_lab.analysis.stats.paired import PairedT, paired_t, t_interval
 from gspo_lab.analysis.stats.verdict import BEYOND, Verdict
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 
 ReplicationOutcome = Literal["contradicted", "not confirmed", "confirmed"]
 """What a later execution says of an earlier verdict, the worst first."""
@@ -199,7 +199,7 @@ def replication_outcome(verdict: Verdict, later: Verdict) -> ReplicationOutcome 
     return "confirmed" if confirmed else "not confirmed"
 
 
-def _claimed_differences(verdict: Verdict) -> tuple[float, float] | None:
+def _claimed_differences(verdict: Verdict) -> Interval | None:
     """The differences that a verdict allows."""
     if not verdict.resolved or verdict.margin is None:
         return None

@@ -27,7 +27,7 @@ from gspo_lab.analysis.stats.verdict import (
     decide_all,
 )
 from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.reason import Reason
+from gspo_lab.common.reason import Reason, Reasons
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RunPairs:
     treatment: ArmRuns
     labels: tuple[str, str] = ("a", "b")
     items_variance: OptionalFloat = None
-    withheld_because: tuple[Reason, ...] = ()
+    withheld_because: Reasons = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +182,7 @@ def _verdict(
     )
 
 
-def _word(
-    pair: RunPairs, drop: Comparison, passed: bool
-) -> tuple[VerdictLabel, tuple[Reason, ...]]:
+def _word(pair: RunPairs, drop: Comparison, passed: bool) -> tuple[VerdictLabel, Reasons]:
     if drop.word == "no verdict":
         return "no verdict", drop.reasons
     baseline_unstable, baseline_judged = pair.baseline.unstable

@@ -30,8 +30,8 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
-from gspo_lab.common.reason import Reason, joined
+from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.reason import Reason, Reasons, joined
 from gspo_lab.common.text import listed
 
 Counts = tuple[tuple[int, int], tuple[int, int]]
@@ -90,9 +90,9 @@ class Verdict:
     baseline: str | None
     word: VerdictLabel
     estimate: OptionalFloat
-    interval: tuple[float, float] | None
+    interval: Interval | None
     level: float
-    reasons: tuple[Reason, ...] = ()
+    reasons: Reasons = ()
     margin: OptionalFloat = None
     paired: PairedT | None = None
     """The pairs of runs behind it; None for a verdict without pairs."""
@@ -191,7 +191,7 @@ class Scores:
     estimated: VarianceEstimate | None = None
     collapsed: Counts | None = None
     unstable: Counts | None = None
-    withheld_because: tuple[Reason, ...] = ()
+    withheld_because: Reasons = ()
     unproven: tuple[str, ...] = ()
 
 
@@ -213,9 +213,9 @@ class Comparison(Verdict):
     family: int
     leave_one_out: tuple[float, ...] | None
     smallest_detectable: OptionalFloat
-    detectable_range: tuple[float, float] | None
+    detectable_range: Interval | None
     collapsed: tuple[Proportion, Proportion] | None
-    notes: tuple[Reason, ...]
+    notes: Reasons
     unproven: tuple[str, ...] = ()
     unstable: Counts | None = None
     """Per arm (k, n): the unstable runs of those that could be judged. None: not known."""
@@ -455,7 +455,7 @@ def _verdict(
 
 def _detectable(
     paired: PairedT, level: float, power: float
-) -> tuple[OptionalFloat, tuple[float, float] | None]:
+) -> tuple[OptionalFloat, Interval | None]:
     """The smallest true difference that is detected, at the observed spread and at both ends of the
     range of the true one.
     """
@@ -472,7 +472,7 @@ def _detectable(
 
 def _word(
     paired: PairedT, steps: Sequence[HolmStep], margin: float
-) -> tuple[VerdictLabel, float, tuple[Reason, ...]]:
+) -> tuple[VerdictLabel, float, Reasons]:
     """The first statement that passes, with its level; if none passes, the strictest level at which
     one failed.
 
@@ -513,7 +513,7 @@ def _notes(
     family: int,
     correlation: OptionalFloat,
     left_out: tuple[float, ...] | None,
-) -> tuple[Reason, ...]:
+) -> Reasons:
     notes = []
     if any(mean * (paired.estimate or 0.0) < 0 for mean in left_out or ()):
         text = "leaving out one seed turns the sign of the difference"

@@ -22,7 +22,7 @@ from gspo_lab.analysis.readings.answers import (
 from gspo_lab.analysis.readings.answers import benches as benches_of
 from gspo_lab.analysis.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.analysis.stats.passk import pass_at_k
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import Interval, JsonObject, OptionalFloat
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, last_evaluations
 from gspo_lab.report.templating import NONE, between, format_number, limits, percent, signed, slug
@@ -280,7 +280,7 @@ def _share_interval(test: PairedT | TwoWay) -> str:
     return limits((max(test.low, 0.0), min(test.high, 1.0)))
 
 
-def _ends(test: PairedT | TwoWay) -> tuple[float, float] | None:
+def _ends(test: PairedT | TwoWay) -> Interval | None:
     return None if test.low is None or test.high is None else (test.low, test.high)
 
 

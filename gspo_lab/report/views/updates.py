@@ -41,7 +41,7 @@ from gspo_lab.report.plotly_json import NEUTRAL_DARK, NEUTRAL_LIGHT, STYLE
 from gspo_lab.report.series import DOTS, curve, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.report.templating import NOT_RECORDED, percent
 from gspo_lab.report.views.view import View, by_id
-from gspo_lab.study import Arm, Declaration
+from gspo_lab.study import ArmsByName, Declaration
 from gspo_lab.study.dotted_keys import BAND, alike_but
 
 COLUMNS = {
@@ -229,7 +229,7 @@ def experts_view(study: Source) -> ExpertsView | None:
     return ExpertsView(by_id(by_minibatch, layer_by_layer, *_replay(study)), _cost(study))
 
 
-def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
+def replayed(arms: ArmsByName) -> dict[str, dict[str, str]]:
     """Arm without replay -> replay -> the arm that differs in nothing else, which of imported arms
     is unknown.
     """

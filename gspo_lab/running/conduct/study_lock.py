@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gspo_lab import __version__
 from gspo_lab.analysis.matching.run_pair import format_value
 from gspo_lab.common.atomic_files import read_json, write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, STUDY
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.text import first_few
 from gspo_lab.recording.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
@@ -167,7 +167,7 @@ def _changes(old: object, new: object) -> dict[str, str]:
     }
 
 
-def _rule(declaration: Declaration) -> dict[str, Any]:
+def _rule(declaration: Declaration) -> JsonObject:
     """What of a declaration may not change although no run's settings hold it."""
     sweep = declaration.sweep
     return {

@@ -22,7 +22,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.verdict import Rule, strictest
 from gspo_lab.common.paths import database_of
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Arm, Study
 from gspo_lab.study.contrast import sides, signed_sides, squared_weights
@@ -57,7 +57,7 @@ class SpreadEstimate:
 
     sd: OptionalFloat
     basis: str
-    between: tuple[float, float] | None = None
+    between: Interval | None = None
     answers_sd: OptionalFloat = None
 
 
@@ -76,7 +76,7 @@ class Detectable:
     """Smallest true difference found with 80 % power; None under 3 seeds or without an sd."""
     seeds_for_margin: int | None
     """Fewest seeds that would find a difference as large as the margin."""
-    effect_range: tuple[float, float] | None = None
+    effect_range: Interval | None = None
     """The detectable effect at both ends of the range of the true sd."""
     seeds_for_equivalence: int | None = None
     """Fewest seeds that would show equivalence if nothing differs."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import BANDS, STARTS, STUDY
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Interval, JsonObject
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
 from gspo_lab.study import Arm, Declaration, Run, Study, digest
 from gspo_lab.study.declaration import Band
@@ -88,7 +88,7 @@ def pilot_arms(study: Study) -> list[Arm]:
     return [arm for arm in study.arms.values() if arm.settings.objective.clip == "calibrated"]
 
 
-def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
+def found_bands(study: Study, home: Path) -> dict[str, Interval]:
     """The ranges found so far for arms whose settings are still those of their pilot."""
     bands = read_json(home / BANDS) or {}
     try:

@@ -4,12 +4,11 @@ train on.
 
 import functools
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.tasks.base import Defaults, Grade, Problem
+from gspo_lab.tasks.base import Defaults, Grade, Problem, Problems
 from gspo_lab.tasks.benchmarks import published_benchmark as published
 from gspo_lab.tasks.benchmarks.datasets import GSM8K, find_files
 from gspo_lab.tasks.benchmarks.final_answers import (
@@ -49,7 +48,7 @@ class Gsm8k(published.Published):
         """The held-out problems."""
         return self._read_split("held-out")
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """The problems of a split."""
         return self._train if known_split(self.name, split) == "train" else self._held_out
 

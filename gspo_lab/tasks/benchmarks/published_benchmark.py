@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Grade, Problem, Problems, Task
 from gspo_lab.tasks.benchmarks.datasets import DataFile, DatasetRow, digest, rows
 from gspo_lab.tasks.benchmarks.final_answers import (
     NoAnswer,
@@ -81,7 +81,7 @@ class Published(Task, ABC):
         the data.
         """
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """The benchmark's problems; it has none to train on."""
         if known_split(self.name, split) == "train":
             raise LabError(

@@ -19,7 +19,7 @@ from gspo_lab.recording.records import GradeRecord, StoredAnswer
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import BenchTable, Run
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
-from gspo_lab.tasks.base import Problem, Task
+from gspo_lab.tasks.base import Problems, Task
 from gspo_lab.tasks.evaluation.evaluated_models import run_chats
 from gspo_lab.tasks.evaluation.evaluation_run import grading_threads
 from gspo_lab.tasks.evaluation.run_benchmark import NOT_ASKED, questions, turns_from_json
@@ -146,7 +146,7 @@ def apply_grades(folder: RunFolder, run: str, evaluation: str, regraded: Iterabl
 StoredQuestion = tuple[str, int, str, int, int | None, str | None, str | None]
 """bench, step, problem, sample, sample_seed, prompt, reference."""
 
-Made = tuple[dict[str, tuple[str, Task]], dict[str, Sequence[Problem]]]
+Made = tuple[dict[str, tuple[str, Task]], dict[str, Problems]]
 """Per benchmark its task with its name, and its problems."""
 
 
@@ -159,7 +159,7 @@ class SpotCheck(NamedTuple):
 
 
 def _questions_changed(
-    run: Run, bench: BenchTable, problems: Sequence[Problem], rows: Sequence[StoredQuestion]
+    run: Run, bench: BenchTable, problems: Problems, rows: Sequence[StoredQuestion]
 ) -> list[tuple[str, str]]:
     """Where the recorded questions of a benchmark are not those of the task: place and sentence."""
     odd = []

@@ -11,7 +11,7 @@ from typing import Any
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.study import BenchTable
-from gspo_lab.tasks.base import Grade, Problem, Task, Turn, grade_answer
+from gspo_lab.tasks.base import Grade, Problem, Problems, Task, Turn, grade_answer
 from gspo_lab.training.samplers.base import Request, Rollout, Sampler, Sampling, noise_key
 from gspo_lab.training.samplers.multi_turn import sample_multi_turn
 
@@ -54,7 +54,7 @@ class ModelAnswer:
     turns: Sequence[Turn] | None = None
 
 
-def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) -> list[Question]:
+def questions(bench: str, problems: Problems, samples: int, seed: int) -> list[Question]:
     """All questions in order.
 
     Random numbers depend only on (seed, bench, problem, sample), not on arm or step.

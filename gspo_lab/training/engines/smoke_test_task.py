@@ -3,9 +3,7 @@
 `gspo-lab engines install --check` runs three steps of it, and tests do.
 """
 
-from collections.abc import Sequence
-
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Grade, Problem, Problems, Task
 
 
 class SmokeTestTask(Task):
@@ -16,7 +14,7 @@ class SmokeTestTask(Task):
     stop: tuple[str, ...] = ("a", "e", "i", "o", "u")
     max_tokens = 12
 
-    def problems(self, split: str) -> Sequence[Problem]:
+    def problems(self, split: str) -> Problems:
         """A letter each, behind question marks: prompts of several lengths."""
         letters = "bcdfghjklmnpqrst" if split == "train" else "vwxyz"
         return [

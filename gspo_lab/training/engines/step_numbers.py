@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonMapping, JsonObject
 from gspo_lab.study import Settings
-from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.base import Problems
 from gspo_lab.training.samplers.base import noise_key
 
 if TYPE_CHECKING:
@@ -91,9 +91,7 @@ class RunTotals:
             prompt_digest=step["prompt_digest"],
         )
 
-    def add(
-        self, problems: Sequence[Problem], *, sampled: int, trained: int, device_seconds: float
-    ) -> None:
+    def add(self, problems: Problems, *, sampled: int, trained: int, device_seconds: float) -> None:
         """Count a step: the problems that it set out with, its tokens sampled and trained on, its
         devices' seconds.
         """

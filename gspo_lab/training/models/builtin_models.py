@@ -14,6 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.registry import unlisted
 from gspo_lab.training.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS
+from gspo_lab.training.models.same_bits import install
 
 EXPERTS_IMPLEMENTATION = "grouped_mm"
 """On a CPU, "eager" takes 12 to 18 % longer in decoding and no less in training; "batched_mm" 30
@@ -92,6 +93,7 @@ def build(name: str, seed: int, overrides: Mapping[str, int] | None = None) -> A
     The global random state is as before. `overrides` are fields of `Shape`: `build("tiny-qwen3", 0,
     {"layers": 2})`.
     """
+    install()
     settings = config(name, overrides)
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed the accelerators as well, which fork_rng was told to leave

@@ -31,6 +31,7 @@ from gspo_lab.common.keys import Dtype
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.models.check import EMBEDDED, check_model, first_line
 from gspo_lab.training.models.lora import plain_state
+from gspo_lab.training.models.same_bits import install
 
 THINKING = "enable_thinking"
 """The variable by which chat templates (Qwen3's, for one) let a caller switch thinking on or off.
@@ -49,6 +50,7 @@ def load_model(
     whatever is missing, broken, unknown or incomplete: a model some of whose weights would be
     random is never returned.
     """
+    install()
     if checkpoint is None and name in EMBEDDED:
         model = build(name, seed).to(getattr(torch, dtype))
         tokenizer = byte_tokenizer()

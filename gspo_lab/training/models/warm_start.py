@@ -10,7 +10,7 @@ that exists is the one that would be made again.
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
@@ -25,7 +25,7 @@ from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import unlisted
 from gspo_lab.study.start_tables import WarmStart
-from gspo_lab.tasks.base import Problem, Task
+from gspo_lab.tasks.base import Problem, Problems, Task
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer, config
 from gspo_lab.training.models.check import EMBEDDED
 from gspo_lab.training.models.load import (
@@ -100,7 +100,7 @@ def warm_start(
 def train(
     model: Any,
     tokenizer: Any,
-    demonstrated: Sequence[Problem],
+    demonstrated: Problems,
     settings: WarmStart,
     seed: int,
     progress: Progress | None = None,
@@ -147,7 +147,7 @@ def demonstrated_turns(problem: Problem) -> list[str]:
     return [] if problem.demonstration is None else [problem.demonstration]
 
 
-def pad_demonstrations(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+def pad_demonstrations(tokenizer: Any, batch: Problems) -> tuple[Tensor, Tensor]:
     """`(ids_BS, answer_BS)` of prompt + demonstration + <eos>, padded on the right to the longest.
 
     `answer_BS` is True at the tokens to be learnt: the demonstration's, without the environment's
@@ -180,7 +180,7 @@ def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
 
 
 def _facts(
-    model_name: str, task: Task, demonstrated: Sequence[Problem], settings: WarmStart, seed: int
+    model_name: str, task: Task, demonstrated: Problems, settings: WarmStart, seed: int
 ) -> JsonObject:
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import Interval, JsonMapping
 from gspo_lab.training.objectives.ratios import RATIOS, Level
 from gspo_lab.training.objectives.settings import CLIP_KEYS
 
@@ -27,9 +27,7 @@ def saturated_share(low: float, high: float, tokens: float) -> float:
     return 0.5 * math.erfc((low + high) / 2 * math.sqrt(tokens / 2) / LEAST_TOKEN_NOISE)
 
 
-def calibrated_band(
-    details: Iterable[JsonMapping], level: Level, target: float
-) -> tuple[float, float]:
+def calibrated_band(details: Iterable[JsonMapping], level: Level, target: float) -> Interval:
     """The range by which `target` of the pilot's active tokens (or responses) would
     have been clipped: for each sign of A the (1 - target) quantile of sign(A) * log r. `details`
     are `response_detail` with tokens, mini- batches >= 1."""
@@ -39,7 +37,7 @@ def calibrated_band(
     return 1 - math.exp(-low), math.exp(high) - 1
 
 
-def clipped_share(details: Iterable[JsonMapping], level: Level, band: tuple[float, float]) -> float:
+def clipped_share(details: Iterable[JsonMapping], level: Level, band: Interval) -> float:
     """The share of the active tokens (or responses) that a range clips.
 
     LabError where there are none.

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, LossInputs, Metrics
 from gspo_lab.training.objectives.losses.loss import LARGEST_LOG_RATIO
@@ -226,7 +227,7 @@ def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
     return weight_BT.masked_fill(~inside_BT, 0.0)
 
 
-def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> dict[str, Any]:
+def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> JsonObject:
     """The fields of a StepRecord that follow from d at the tokens of `mask_NT`; nothing where it
     marks none.
     """

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from gspo_lab.common.keys import Key
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, table_beside
+from gspo_lab.common.plain_data import Interval, JsonMapping, JsonObject, table_beside
 from gspo_lab.common.registry import installed, nearest
 from gspo_lab.training.objectives.losses import LOSSES, Common, Loss, traits
 from gspo_lab.training.objectives.settings import Correction
@@ -68,7 +68,7 @@ PRESETS = {
 }
 """The papers' named combinations."""
 
-CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
+CORRECTION_RANGES: dict[Correction, Interval] = {
     # Yao et al. 2025 (fengyao.notion.site/off-policy-rl); C as in verl's and slime's examples
     "tis": (0.0, 2.0),
     # arXiv 2510.18855

@@ -6,9 +6,11 @@ pi_old(y_t). `Array` is a torch tensor, with its gradient, or a numpy array: los
 the same functions, and so the same ratio.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from gspo_lab.common.plain_data import Interval, JsonMapping
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,12 +30,12 @@ class Ratio:
     """
     log_ratio: Callable[[Array, Array], Array]
     """log r, broadcastable to [B, T], from l_t (0 off the mask) and the loss mask."""
-    clipped_log_ratios: Callable[[Mapping[str, Any], int], list[float]]
+    clipped_log_ratios: Callable[[JsonMapping, int], list[float]]
     """The log r by which one response is clipped: a value per token, or one.
 
     Arguments: a `response_detail` and the response's index in it.
     """
-    band: tuple[float, float]
+    band: Interval
     """The published clip range: the reference range where no arm of a study follows the rule."""
 
 
@@ -56,12 +58,12 @@ def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
     return sequence_mean(l_BT, mask_BT).detach() + (l_BT - l_BT.detach())
 
 
-def _token_log_ratios(detail: Mapping[str, Any], index: int) -> list[float]:
+def _token_log_ratios(detail: JsonMapping, index: int) -> list[float]:
     moves: list[float] = detail["log_ratios"][index]
     return moves
 
 
-def _mean_log_ratio(detail: Mapping[str, Any], index: int) -> list[float]:
+def _mean_log_ratio(detail: JsonMapping, index: int) -> list[float]:
     length = detail["length"][index]
     return [detail["sum_log_ratio"][index] / length] if length else []
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Interval, JsonObject
 from gspo_lab.recording.records.metric import rounded
 from gspo_lab.recording.records.update import (
     BAND_SCALES,
@@ -32,7 +32,7 @@ from gspo_lab.training.objectives.ratios import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-Bands = Mapping[str, tuple[float, float]]
+Bands = Mapping[str, Interval]
 """The reference range of each ratio rule."""
 
 LARGEST_RATIO = math.exp(LARGEST_LOG_RATIO)
@@ -217,7 +217,7 @@ def _log_ratios(l_BT: Array, mask_BT: Array, evaluated_B: Array) -> dict[str, Ar
     }
 
 
-def _band_counts(ratio_N: Array, adv_N: Array, band: tuple[float, float]) -> dict[str, list[int]]:
+def _band_counts(ratio_N: Array, adv_N: Array, band: Interval) -> dict[str, list[int]]:
     """Per side the active tokens that bind at each scale of the range: 5 + 5 counts give all 5 x 5
     ranges.
     """

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gspo_lab.common.keys import HUGE, Key, Read, Table
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Interval, JsonObject
 from gspo_lab.training.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
@@ -214,7 +214,7 @@ class Common(Table):
     )
 
     @property
-    def clip_range(self) -> tuple[float, float]:
+    def clip_range(self) -> Interval:
         """How far below and above 1 the ratio is clipped."""
         return self.clip_low, self.clip_high
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any
 
-from gspo_lab.tasks.base import Problem, ReplyError, Task, Turn
+from gspo_lab.tasks.base import Problem, Problems, ReplyError, Task, Turn
 from gspo_lab.training.samplers.base import Request, Rollout, Sampler, Sampling, joined
 from gspo_lab.training.samplers.stopping import plain_text
 
@@ -21,7 +21,7 @@ from gspo_lab.training.samplers.stopping import plain_text
 def sample_multi_turn(
     sampler: Sampler,
     requests: Sequence[Request],
-    problems: Sequence[Problem],
+    problems: Problems,
     task: Task,
     tokenizer: Any,
     sampling: Sampling,

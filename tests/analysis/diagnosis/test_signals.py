@@ -16,7 +16,7 @@ from public_data import public
 
 from gspo_lab.analysis.diagnosis import SIGNALS, signals
 from gspo_lab.analysis.diagnosis.log import consistent_count
-from gspo_lab.common.plain_data import table_beside
+from gspo_lab.common.plain_data import JsonObject, table_beside
 from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[3] / "docs/how-to/diagnose-a-log.md"
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
-def verl_log(folder: Path, case: dict[str, Any]) -> list[object]:
+def verl_log(folder: Path, case: JsonObject) -> list[object]:
     """Arguments of `diagnose` for a log of verl that departs from the healthy one."""
     rows = TABLES["healthy"] | case.get("rows", {})
     table = pd.DataFrame()
@@ -62,7 +62,7 @@ def test_what_the_run_was_made_with_is_recognised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", TABLES["case"])
-def test_a_fault_raises_its_signal_alone(tmp_path: Path, case: dict[str, Any]) -> None:
+def test_a_fault_raises_its_signal_alone(tmp_path: Path, case: JsonObject) -> None:
     answer = gspo_lab("diagnose", *verl_log(tmp_path, case), "--json", "--fail-on", "warn")
     assert levels(answer)[case["signal"]] == case["level"]
     assert raised(answer).keys() <= {case["signal"]}
@@ -95,7 +95,7 @@ EARLY = {"num_generations": 8, "beta": 0.04, "gradient_accumulation_steps": 4}
     [({}, "not recorded", "args.json"), (EARLY, "1", "the configuration that was read")],
 )
 def test_ms_swift_is_known_by_its_rows_and_an_early_trl_makes_one_update(
-    tmp_path: Path, config: dict[str, Any], updates: str, said: str
+    tmp_path: Path, config: JsonObject, updates: str, said: str
 ) -> None:
     row = {"reward": 0.5, "memory(GiB)": 9.5, "entropy/mean": 0.8, "global_step/max_steps": "1/9"}
     (tmp_path / "logging.jsonl").write_text(json.dumps({**row, "clip_ratio/region_mean": 0.0}))

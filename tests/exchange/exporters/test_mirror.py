@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from synthetic_lab import TWO_ARMS, history, make_lab
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.exporters import TARGETS, export, target
 from gspo_lab.exchange.exporters.live_export import Mirror
 from gspo_lab.exchange.importers.base import RunSpec
@@ -29,7 +30,7 @@ STEPS = 12
 FIRST = 7
 
 
-def held(folder: Path, format: str) -> dict[str, list[Any]]:
+def held(folder: Path, format: str) -> JsonObject:
     """Everything that a program finds in a folder, in order, the step first.
 
     It is by run, and in TensorBoard also by metric.
@@ -106,7 +107,7 @@ def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
     runs = tmp_path / "runs"
     mirrored = runs / "toy" / "_mirror" / format
 
-    def exported() -> dict[str, list[Any]]:
+    def exported() -> JsonObject:
         with Evidence.open(runs / "lab.db") as evidence:
             export(evidence, "toy", tmp_path / "out", format)
         return held(tmp_path / "out" / f"toy-{format}", format)

@@ -11,6 +11,7 @@ import pytest
 from laboratory import rendered
 from logs import brought, csv_of, events, json_lines, refused
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.config import LARGEST
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import ingest
@@ -175,7 +176,7 @@ def test_steps_as_text(tmp_path: Path) -> None:
     assert records(tmp_path, "status", "state")[-1] == (2, "finished")
 
 
-def steps_of_rows(folder: Path, rows: list[dict[str, Any]], *options: object) -> list[int]:
+def steps_of_rows(folder: Path, rows: list[JsonObject], *options: object) -> list[int]:
     """The steps, as their program counts them, at which rows of rewards were read."""
     log = json_lines(folder / "a.jsonl", [{"reward": 0.5, **row} for row in rows])
     brought(folder, "jsonl", log, *ONE, "--logged-by", "trl", *options)
@@ -356,7 +357,7 @@ def test_what_a_page_or_a_pattern_of_paths_leaves_out_is_told(tmp_path: Path) ->
     ],
 )
 def test_a_page_without_steps_or_with_means_is_refused(
-    tmp_path: Path, options: dict[str, Any], message: str
+    tmp_path: Path, options: JsonObject, message: str
 ) -> None:
     path = page(tmp_path, "a-s0 - eval/acc", **options)
     assert message in refused(tmp_path, "wandb", path, *ONE, *RUNS)

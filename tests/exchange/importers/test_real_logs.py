@@ -7,7 +7,6 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pytest
 from laboratory import json_of
@@ -17,6 +16,7 @@ from public_data import public
 from gspo_lab.analysis.findings.paired_comparisons import compared as compared_of
 from gspo_lab.analysis.findings.paired_comparisons import scalars as scalars_of
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.store.records import read_steps, read_updates
 
 
@@ -73,9 +73,7 @@ def test_trl_s_rows_are_its_file_s(tmp_path: Path, name: str, rule: str, clip: s
 @pytest.mark.parametrize(("arm", "count"), [("grpo", 2), ("gspo", 3)])
 def test_verl_s_rows_are_its_file_s(tmp_path: Path, arm: str, count: int) -> None:
     path = public(f"logs/verl/log_{arm}.jsonl")
-    rows: list[dict[str, Any]] = [
-        json.loads(line)["data"] for line in path.read_text().splitlines()
-    ]
+    rows: list[JsonObject] = [json.loads(line)["data"] for line in path.read_text().splitlines()]
     assert len(rows) == count
     mode = "token" if arm == "grpo" else "sequence-token"
     level = (

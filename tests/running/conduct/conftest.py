@@ -4,15 +4,16 @@ Each test also has a study that only counts.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from counting import bench, starts  # noqa: F401
 from trained import recorded
 
+from gspo_lab.common.plain_data import JsonObject
+
 
 @pytest.fixture(scope="session")
-def here(tmp_path_factory: pytest.TempPathFactory, starts: Path) -> dict[str, list[dict[str, Any]]]:  # noqa: F811
+def here(tmp_path_factory: pytest.TempPathFactory, starts: Path) -> dict[str, list[JsonObject]]:  # noqa: F811
     """What the smallest study that trains has recorded by local workers, undisturbed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GSPO_LAB_CACHE", str(starts))

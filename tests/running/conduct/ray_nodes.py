@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from gspo_lab.common.plain_data import JsonObject
+
 SHARED = {"node_ip_address": "127.0.0.2", "object_store_memory": 80 << 20}
 """What all nodes are given: the loopback interface and few MB.
 
@@ -32,7 +34,7 @@ class RayNodes:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()
-        self._nodes: dict[str, Any] = {}
+        self._nodes: JsonObject = {}
         self.begin()
         self.address: str = self._cluster.address
 

@@ -2,29 +2,29 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from calling import lab_error
 from counting import Bench
 from laboratory import json_of, write_lines
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.report.views.provenance import reproduce
 from gspo_lab.running.conduct import study_lock
 from gspo_lab.study import Declaration, Study, digest
 from gspo_lab.study.declaration import LOCKED, identity
 
 
-def declare(study: Study, home: Path) -> dict[str, Any]:
+def declare(study: Study, home: Path) -> JsonObject:
     """What study.json holds after `study` was declared."""
     return study_lock.declare(study, home).to_json()
 
 
-def lock_digest(content: dict[str, Any]) -> str:
+def lock_digest(content: JsonObject) -> str:
     return digest({key: content[key] for key in LOCKED if key in content})
 
 
-def begin(bench: Bench, *runs: str) -> dict[str, Any]:
+def begin(bench: Bench, *runs: str) -> JsonObject:
     """Declare the study and let runs have recorded something."""
     content = declare(bench.study(), bench.home)
     leave_begun(bench, *runs)
@@ -40,8 +40,8 @@ def leave_begun(bench: Bench, *runs: str) -> None:
         write_lines(bench.home / run / "journal.jsonl", [BEGUN])
 
 
-def on_disk(bench: Bench) -> dict[str, Any]:
-    content: dict[str, Any] = json_of(bench.home / "study.json")
+def on_disk(bench: Bench) -> JsonObject:
+    content: JsonObject = json_of(bench.home / "study.json")
     return content
 
 
@@ -88,7 +88,7 @@ def begun_run(bench: Bench) -> str:
     ],
 )
 def test_a_begun_study_refuses_other_settings_and_another_rule_by_name(
-    bench: Bench, first: str, later: str, how: dict[str, Any], keys: str, details: tuple[str, ...]
+    bench: Bench, first: str, later: str, how: JsonObject, keys: str, details: tuple[str, ...]
 ) -> None:
     bench.b = first
     original = begin(bench, begun_run(bench), *(() if first else ["b/s0"]))
@@ -149,7 +149,7 @@ CLAIMS = [f'[[claim]]\nname = "{name}"\n' for name in ("C14-more-efficient", "C0
     ids=["an arm that has not begun", "doses", "waivers", "claims"],
 )
 def test_what_may_be_added_later_is_noted_once(
-    bench: Bench, first: str, later: dict[str, list[str]], holds: dict[str, Any]
+    bench: Bench, first: str, later: dict[str, list[str]], holds: JsonObject
 ) -> None:
     """`later`: what arm b's table and those behind it become, with the edits that note it."""
     bench.b = first

@@ -233,13 +233,13 @@ def test_response_detail() -> None:
     assert [len(row) for row in out["log_ratios"]] == [4, 2, 1]
 
 
-def details(n: int = 1000) -> list[dict[str, list[Any]]]:
+def details(n: int = 1000) -> list[JsonObject]:
     """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02.
 
     The noise is 0.05 a token.
     """
     rng = random.Random(1)
-    out: list[dict[str, list[Any]]] = []
+    out: list[JsonObject] = []
     for _ in range(n):
         sign = rng.choice([1, -1, 0])
         drift = {1: 0.01, -1: -0.02, 0: 0.0}[sign]

@@ -121,7 +121,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     disable_dropout(model)
-    if is_large(model):
+    if is_large(model.parameters()):
         trim_freed_memory()
 
     def policy_of(model: Any) -> Policy:

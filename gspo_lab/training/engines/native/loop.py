@@ -30,7 +30,7 @@ from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording.records import Record, RunStatus
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run
-from gspo_lab.tasks.base import Grade, Problem, grade_answer
+from gspo_lab.tasks.base import Grade, Problems, grade_answer
 from gspo_lab.tasks.evaluation import evaluate
 from gspo_lab.training.engines.base import Sink, Stop
 from gspo_lab.training.engines.facts import facts
@@ -113,7 +113,7 @@ class TrainingRun:
         return True
 
     def requests(
-        self, step: int, replacements: Sequence[Problem] | None = None, start: int = 0
+        self, step: int, replacements: Problems | None = None, start: int = 0
     ) -> list[Request]:
         """The [P x G] responses that a step asks for, a problem's side by side: to its own
         problems, or to `replacements`, which stand in the step from place `start` on."""
@@ -126,7 +126,7 @@ class TrainingRun:
                 requests.append(Request(problem.id, prompt_ids, sample, key))
         return requests
 
-    def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
+    def sample(self, requests: Sequence[Request], problems: Problems) -> list[Rollout]:
         """The responses asked for, in their order, with the turns that the task has; `problems` are
         the requests'.
         """
@@ -146,7 +146,7 @@ class TrainingRun:
             routes=routes,
         )
 
-    def grade(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> list[Grade]:
+    def grade(self, problems: Problems, rollouts: Sequence[Rollout]) -> list[Grade]:
         """The grades of responses to `problems`, one each."""
         return [
             grade_answer(
@@ -441,9 +441,7 @@ class Loop(TrainingRun):
         problems = order.take(first_place - per_step, per_step - trained)
         return self._requests_by_problem(problems, self.requests(step, problems, first_place))
 
-    def _requests_by_problem(
-        self, problems: Sequence[Problem], requests: list[Request]
-    ) -> list[Asked]:
+    def _requests_by_problem(self, problems: Problems, requests: list[Request]) -> list[Asked]:
         group = self.settings.rollout.group_size
         return [
             (problem, requests[place * group : (place + 1) * group])

@@ -167,7 +167,7 @@ class Policy:
         self.microbatch_tokens = microbatch_tokens
         self._dtype = dtype
         self._float32_head = float32_head and dtype != "float32"
-        self._shares = is_large(model) and plain_head(model) and can_share(model)
+        self._shares = is_large(model.parameters()) and plain_head(model) and can_share(model)
 
     @contextmanager
     def forward(

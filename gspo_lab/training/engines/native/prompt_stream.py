@@ -3,14 +3,13 @@ can be asked.
 """
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.study import Run, Settings, digest
 from gspo_lab.tasks import build_task, check_isolation, task_key
-from gspo_lab.tasks.base import Problem, Task
+from gspo_lab.tasks.base import Problem, Problems, Task
 from gspo_lab.training.models.load import encode_prompt
 from gspo_lab.training.models.wording import options_for
 from gspo_lab.training.samplers.base import Sampling, noise_key
@@ -20,9 +19,7 @@ class PromptStream:
     """All training problems in a random order, in another when they are used up. It depends on the
     seed, not on the arm."""
 
-    def __init__(
-        self, problems: Sequence[Problem], seed: int, per_step: int, order: str = "order"
-    ) -> None:
+    def __init__(self, problems: Problems, seed: int, per_step: int, order: str = "order") -> None:
         self._problems = problems
         self._key = (seed, order)
         self._per_step = per_step
@@ -86,7 +83,7 @@ def training_sampling(settings: Settings, task: Task) -> Sampling:
     return Sampling(rollout.temperature, rollout.top_p, rollout.max_tokens or task.max_tokens, stop)
 
 
-def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) -> None:
+def check_fit(problems: Problems, tokenizer: Any, context: int | None) -> None:
     """LabError where a problem's prompt leaves no token of the model's context for a response."""
     if context is None or not problems:
         return

@@ -17,7 +17,7 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import AnswerRecord, StepRecord
 from gspo_lab.recording.records.metric import nine_quantiles
 from gspo_lab.study import Settings
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Grade, Problems, Task
 from gspo_lab.tasks.evaluation import answer_record
 from gspo_lab.training.engines.native.build_run import RunComponents
 from gspo_lab.training.engines.native.experience import Experience, pack_routes, turn_fields
@@ -62,7 +62,7 @@ class CompletedStep:
     sampled `drawn`, which may be others than those trained on."""
 
     index: int
-    problems: Sequence[Problem]
+    problems: Problems
     rollouts: Sequence[Rollout]
     grades: Sequence[Grade]
     reward_PG: torch.Tensor
@@ -71,7 +71,7 @@ class CompletedStep:
     seconds_replay: float
     trainer_positions: float
     """Positions that the trainer fed x forward passes' worth of each."""
-    first_problems: Sequence[Problem]
+    first_problems: Problems
     drawn: Sequence[Rollout]
     dropped: Sequence[Grade] | None = None
     """The grades of groups that were sampled and dropped; None: no group would have been."""

@@ -3,6 +3,7 @@ embedding adds its gradient to the head's in place. Shapes: B rows, S positions,
 
 import ctypes
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -84,15 +85,9 @@ LARGE = 2**26
 """Parameters from which on memory and its traffic decide what a step costs."""
 
 
-def large(model: Any) -> bool:
-    """Whether so much of a model is trained that memory decides."""
-    trained = (p.numel() for p in model.parameters() if p.requires_grad)
-    return bool(sum(trained) >= LARGE)
-
-
-def is_large(model: Any) -> bool:
-    """Whether the model, trained or frozen, has `LARGE` parameters or more."""
-    return bool(sum(parameter.numel() for parameter in model.parameters()) >= LARGE)
+def is_large(parameters: Iterable[Tensor]) -> bool:
+    """Whether there are `LARGE` parameters or more."""
+    return sum(map(torch.numel, parameters)) >= LARGE
 
 
 class TrainableModel:
@@ -112,7 +107,7 @@ class TrainableModel:
             from bitsandbytes.optim import AdamW8bit
 
             self.optimizer = AdamW8bit(self._parameters, **settings.adamw)
-        elif not large(model):
+        elif not is_large(self._parameters):
             self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **settings.adamw)
         else:  # `foreach` makes copies as large as the model
             self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **settings.adamw)

@@ -6,6 +6,7 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.engines.external.answering import grade_and_record, seed_of, stopping_of
 from gspo_lab.training.engines.external.attempt import Prompt
 from gspo_lab.training.models.load import encode_prompt
@@ -20,7 +21,7 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
         self.server = server_manager
         self.tokenizer = tokenizer
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+    async def run(self, sampling_params: JsonObject, **row: Any) -> AgentLoopOutput:
         """Ask, grade, write the answer down, and hand it to verl with its reward."""
         prompt = Prompt.from_json(row["extra_info"])
         sample = int(row["session_id"])
@@ -28,7 +29,7 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
         step = int(row["global_steps"]) - (not prompt.bench)
         seed = seed_of(prompt, step, sample)
         ids = encode_prompt(self.tokenizer, prompt.problem.prompt)
-        sampling: dict[str, Any] = {
+        sampling: JsonObject = {
             **sampling_params,
             "temperature": prompt.temperature,
             "top_p": prompt.top_p,
