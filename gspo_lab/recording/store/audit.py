@@ -1,11 +1,15 @@
 """The audit of a study's files and its database: every line is read again.
 
-The code of `ingest` reads the files into a temporary database, which is then compared row by row.
-That takes about as long as `rebuild`.
+The rows that `ingest` makes of a run's files are compared with those of the database. Where they
+differ in anything, the code of `ingest` reads the files into a temporary database, which gives
+values as SQLite stores them. What still differs there is a fault.
 """
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +22,36 @@ from gspo_lab.common.atomic_files import (
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
 from gspo_lab.common.plain_data import JsonMapping
-from gspo_lab.recording.journal import from_end, sealed
+from gspo_lab.recording.journal import JournalReader, from_end, in_force, sealed
 from gspo_lab.recording.records import RunStatus
 from gspo_lab.recording.store.database import nowhere, transaction
-from gspo_lab.recording.store.ingest import take_files
-from gspo_lab.recording.store.run_files import END_LOST, PLACES, json_file, run_folders
-from gspo_lab.recording.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, TableSpec, quoted
+from gspo_lab.recording.store.ingest import UNFIT, as_rows, take_files
+from gspo_lab.recording.store.run_files import (
+    END_LOST,
+    PLACES,
+    RecordFile,
+    json_file,
+    run_folders,
+    sources,
+)
+from gspo_lab.recording.store.run_row import STATE_COLUMNS, run_row, run_state
+from gspo_lab.recording.store.schema import (
+    DAMAGED,
+    EVALUATIONS,
+    RECORD_TABLES,
+    RUNS,
+    STATUSES,
+    TableSpec,
+    quoted,
+)
 
 Read = Callable[[str, Sequence[Any]], Iterator[tuple[Any, ...]]]
 """(query, values) to rows of the database under audit: `Evidence.iter_rows`."""
 
 TAKEN = (RUNS, EVALUATIONS, *RECORD_TABLES.values())
 """The tables that a run's files fill."""
-COUNTED = "SELECT " + ", ".join(f"(SELECT COUNT(*) FROM {table.name})" for table in TAKEN)
+SMALL_BYTES = 1 << 24
+"""A journal of so many bytes is compared in memory; a longer one is not held there."""
 
 
 def study_at_fault(folder: Path, study: str, stored: JsonMapping) -> str | None:
@@ -52,18 +73,50 @@ def runs_at_fault(
 
     Runs with a worker are left out, because the database lags behind them.
     """
-    row_counts: list[dict[str, int]] = [
-        dict(read(f"SELECT run_id, COUNT(*) FROM {table.name} GROUP BY 1", ())) for table in TAKEN
-    ]
-    with nowhere() as connection:
+    with ExitStack() as stack:
+        connection = None
         for run in runs:
             if lock_holder(folder / run / LOCK) is None:
                 matches_seal = sealed(folder / run / JOURNAL)
-                counts_of_run = [counts.get(run, 0) for counts in row_counts]
-                faults = list(_ingested_again(read, folder, connection, run, counts_of_run))
+                faults = []
+                if not _holds_rows_of_files(read, folder, run):
+                    connection = connection or stack.enter_context(nowhere())
+                    faults = list(_ingested_again(read, folder, connection, run))
                 if matches_seal is False:
                     faults.insert(0, "its journal is not what its last word sealed")
                 yield run, matches_seal, faults
+
+
+def _holds_rows_of_files(read: Read, folder: Path, run: str) -> bool:
+    """Whether the database's rows of a run are those of its files, in every value.
+
+    False too where memory cannot tell: of a long or damaged journal, later evaluations or grades.
+    """
+    files = [folder / name for name in sources(folder, run, ()) if (folder / name).is_file()]
+    if [path.name for path in files] != [RUN, JOURNAL] or files[1].stat().st_size > SMALL_BYTES:
+        return False
+    specification, journal = files
+    reader = JournalReader(journal)
+    rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    try:
+        items = in_force(reader)
+        for table, row, _ in as_rows(RecordFile(run, "", "run"), items, {STATUSES.name: 0}):
+            rows[table.name].append(row)
+        statuses = [tuple(map(item.get, STATE_COLUMNS)) for item in items if "state" in item]
+        last_step = max((step for _, step, *_ in rows["steps"]), default=-1)
+        of_run = run_row(specification, run) | run_state(statuses, last_step)
+        rows[RUNS.name].append(tuple(map(of_run.get, RUNS.names)))
+        return not reader.damaged and all(
+            _holds(read, table, run, rows[table.name]) for table in (*TAKEN, DAMAGED)
+        )
+    except (LabError, *UNFIT):
+        return False
+
+
+def _holds(read: Read, table: TableSpec, run: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a table's rows of a run, which its key tells apart, are these in any order."""
+    stored = list(read(f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ?", (run,)))
+    return len(stored) == len(rows) and set(stored) == set(rows)
 
 
 def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -119,9 +172,8 @@ def models_changed(home: Path, start: str | None) -> Iterator[str]:
 
 
 def _ingested_again(
-    read: Read, folder: Path, connection: sqlite3.Connection, run: str, row_counts: Sequence[int]
+    read: Read, folder: Path, connection: sqlite3.Connection, run: str
 ) -> Iterator[str]:
-    """`row_counts`: how many rows of TAKEN's tables the database has of the run."""
     try:
         take_files(connection, folder, run, {}, None)
     except LabError as error:
@@ -131,32 +183,20 @@ def _ingested_again(
     lost_ends = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
     for path, line, gap in sorted([*connection.execute(broken), *lost_ends]):
         yield path.removeprefix(f"{run}/") + PLACES[gap].format(line)
-    for table, count, count_in_files in zip(
-        TAKEN, row_counts, connection.execute(COUNTED).fetchone(), strict=True
-    ):
-        place = f": {count} where there are {count_in_files}" if count != count_in_files else None
-        if place or (count and (place := _first_difference(read, connection, table, run))):
-            yield f"the database's {table.name} are not those of its files{place}"
+    for table in TAKEN:
+        query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY"
+        rows = (
+            source(f"{query} {quoted(table.key)}", (run,)) for source in (read, connection.execute)
+        )
+        for number, (row, row_in_files) in enumerate(zip_longest(*rows, fillvalue=())):
+            if row != row_in_files:
+                columns = zip(table.names, row, row_in_files, strict=False)
+                names = [name for name, a, b in columns if a != b] or ["there and not here"]
+                yield (
+                    f"the database's {table.name} are not those of its files: row {number},"
+                    f" {', '.join(names[:3])}"
+                )
+                break
     with transaction(connection):
         for name in (*(table.name for table in TAKEN), "damaged", "files"):
             connection.execute(f"DELETE FROM {name}")
-
-
-def _first_difference(
-    read: Read, connection: sqlite3.Connection, table: TableSpec, run: str
-) -> str | None:
-    """The first row of a run in which the two databases differ, in words; None if they agree."""
-    query = (
-        f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY"
-        f" {quoted(table.key)}"
-    )
-    pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)
-    for row, (stored_row, row_in_files) in enumerate(pairs):
-        if stored_row != row_in_files:
-            names = [
-                name
-                for name, a, b in zip(table.names, stored_row, row_in_files, strict=True)
-                if a != b
-            ]
-            return f": row {row}, {', '.join(names[:3])}"
-    return None

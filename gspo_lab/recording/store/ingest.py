@@ -17,7 +17,6 @@ journal that has grown is read from where the last ingest stopped, if the digest
 is the same; else it is read anew.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -26,8 +25,6 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from gspo_lab.common.atomic_files import lock_holder, wait_for_lock
 from gspo_lab.common.errors import MAKE_ROOM, NO_ROOM, LabError
@@ -50,6 +47,14 @@ from gspo_lab.recording.runfolder import JournalFolder, same_run
 from gspo_lab.recording.store import run_files
 from gspo_lab.recording.store.database import beyond_reading, transaction, writing
 from gspo_lab.recording.store.run_files import FileRow, RecordFile
+from gspo_lab.recording.store.run_row import (
+    NO_SPECIFICATION,
+    RUN_AGAIN,
+    STATE_COLUMNS,
+    as_json,
+    run_row,
+    run_state,
+)
 from gspo_lab.recording.store.schema import (
     DAMAGED,
     EVALUATIONS,
@@ -61,12 +66,11 @@ from gspo_lab.recording.store.schema import (
     TableSpec,
     quoted,
 )
-from gspo_lab.study import Settings
 
 COPY = "restore it from a copy"
 TABLES_OF_JSON = {
     STUDY: (STUDIES, "no study of this lab", COPY),
-    RUN: (RUNS, "no run specification", "delete its folder and run it again"),
+    RUN: (RUNS, NO_SPECIFICATION, RUN_AGAIN),
     EVALUATION: (EVALUATIONS, "no evaluation", COPY),
     SUBJECT: (SUBJECT_ROWS, "no subject", COPY),
 }
@@ -365,59 +369,19 @@ def _insert_json_file(
     if present is None:
         return
     table, kind, mend = TABLES_OF_JSON[path.name]
-    text, content = (
-        run_files.json_text(path) if table is not RUNS else ("", run_files.json_file(path))
-    )
-    row = {**content, **identity, "content": text}
+    if table is RUNS:
+        row = run_row(path, identity["run_id"])
+    else:
+        text, content = run_files.json_text(path)
+        row = {**content, **identity, "content": text}
     if table is STUDIES:
         row["declared_at"] = present.modified_ns / 1e9
         with suppress(KeyError, TypeError, ValueError):
-            row["declared_at"] = datetime.fromisoformat(content["created"]).timestamp()
-    elif table is RUNS:
-        row |= _run_columns(content, path, f"{kind} (%s is missing): {mend}")
+            row["declared_at"] = datetime.fromisoformat(row["created"]).timestamp()
     try:
         insert(connection, table, [tuple(map(row.get, table.names))])
     except UNFIT as error:
         raise LabError(f"{path} is {kind} ({error}): {mend}") from error
-
-
-def _run_columns(content: JsonMapping, path: Path, missing: str) -> JsonObject:
-    """A run's row by its run.json; study and arm come from its folder, so that a copied study has
-    its own.
-    """
-    try:
-        settings = content["settings"]
-        if not isinstance(content["declared"], list):
-            raise TypeError("a list of declared settings")
-        if unknown := _unknown_setting(settings):
-            raise TypeError(f"a known key in place of settings.{unknown}")
-        return {
-            "study": path.parts[-4],
-            "arm": path.parts[-3],
-            "seed": content["seed"],
-            "state": State.PLANNED,
-            "steps_planned": settings.get("steps") if content.get("origin") else settings["steps"],
-            **dict.fromkeys(("steps_done", "started_at", "finished_at", "message", "facts")),
-            **{
-                name: as_json(content[name]) for name in ("declared", "reference_bands", "settings")
-            },
-        }
-    except (KeyError, TypeError) as error:
-        raise LabError(f"{path} is {missing % error}") from error
-
-
-def _unknown_setting(settings: JsonObject) -> str | None:
-    """The first key that no run has, dotted; None where every key is known.
-
-    Values are not judged: an import knows a part of them.
-    """
-    try:
-        Settings.model_validate(settings)
-    except ValidationError as error:
-        for mistake in error.errors():
-            if mistake["type"] == "extra_forbidden":
-                return ".".join(map(str, mistake["loc"]))
-    return None
 
 
 def _belongs_to_another(path: Path, source: RecordFile) -> bool:
@@ -530,26 +494,42 @@ def add_records(
     """Add a journal's records in their order; a later record replaces an earlier one with the same
     key.
 
-    `started` at step k voids what the journal held of later moments (`RunStatus`). Unknown
-    kinds are left out, and so is what a journal of that part has no say in: steps and updates in an
-    evaluation's.
+    `started` at step k voids what the journal held of later moments (`RunStatus`).
     """
-    run_id, evaluation, part = source
+    run_id, evaluation, _ = source
     positions = {}
     for name in COUNTED:
         query = (
             f"SELECT COALESCE(MAX(position) + 1, 0) FROM {name} WHERE run_id = ? AND evaluation = ?"
         )
         positions[name] = connection.execute(query, (run_id, evaluation)).fetchone()[0]
-    identity = {"run_id": run_id, "evaluation": evaluation}
     waiting: dict[str, list[tuple[Any, ...]]] = {name: [] for name in RECORD_TABLES}
+    for table, row, start in as_rows(source, items, positions):
+        if start is not None:
+            _flush(connection, waiting)
+            _void(connection, run_id, evaluation, start)
+        rows = waiting[table.name]
+        rows.append(row)
+        if len(rows) == AT_ONCE:
+            _flush(connection, {table.name: rows})
+    _flush(connection, waiting)
+
+
+def as_rows(
+    source: RecordFile, items: Iterable[JsonObject], positions: dict[str, int]
+) -> Iterator[tuple[TableSpec, tuple[Any, ...], int | None]]:
+    """A journal's records as rows with their tables, and of each start the step that it begins at.
+
+    Unknown kinds are left out, and so is what a journal of that part has no say in: steps and
+    updates in an evaluation's. `positions` holds the next row's of each counted table.
+    """
+    run_id, evaluation, part = source
+    identity = {"run_id": run_id, "evaluation": evaluation}
     for item in items:
         table = TABLE_OF.get(item.get("kind", ""))
         if table is None or table.name not in FILLS[part]:
             continue
-        if table is STATUSES and item.get("state") == STARTED:
-            _flush(connection, waiting)
-            _void(connection, run_id, evaluation, item["step"])
+        start = item["step"] if table is STATUSES and item.get("state") == STARTED else None
         if table.name in positions:
             item["position"] = positions[table.name]
             positions[table.name] += 1
@@ -557,11 +537,7 @@ def add_records(
         for name in JSON_OF[table.name]:
             if item.get(name) is not None:
                 item[name] = as_json(item[name])
-        rows = waiting[table.name]
-        rows.append(tuple(map(item.get, table.names)))
-        if len(rows) == AT_ONCE:
-            _flush(connection, {table.name: rows})
-    _flush(connection, waiting)
+        yield table, tuple(map(item.get, table.names)), start
 
 
 def insert(
@@ -593,37 +569,17 @@ def write_run_state(connection: sqlite3.Connection, run_id: str, alive: bool) ->
     its lock.
     """
     query = (
-        "SELECT state, at, message, facts FROM statuses WHERE run_id = ? AND evaluation = '' ORDER"
+        f"SELECT {quoted(STATE_COLUMNS)} FROM statuses WHERE run_id = ? AND evaluation = '' ORDER"
         " BY position"
     )
     statuses = connection.execute(query, (run_id,)).fetchall()
-    state, moment, message, _ = statuses[-1] if statuses else (State.PLANNED, None, None, None)
-    under_way = state == STARTED
-    if under_way:
-        state = State.RUNNING if alive else State.INTERRUPTED
+    ends = "SELECT COALESCE(MAX(step), -1) FROM steps WHERE run_id = ?"
+    ((last_step,),) = connection.execute(ends, (run_id,))
+    columns = run_state(statuses, last_step, alive=alive)
+    assignments = ", ".join(f"{name} = ?" for name in columns)
     connection.execute(
-        "UPDATE runs SET state = ?, message = ?, started_at = ?, finished_at = ?, facts = ?,"
-        " steps_done = (SELECT COALESCE(MAX(step) + 1, 0) FROM steps WHERE run_id = ?) WHERE"
-        " run_id = ?",
-        (
-            state,
-            message,
-            next((begun for _, begun, _, _ in statuses if begun is not None), None),
-            None if under_way else moment,
-            next((facts for _, _, _, facts in reversed(statuses) if facts is not None), None),
-            run_id,
-            run_id,
-        ),
+        f"UPDATE runs SET {assignments} WHERE run_id = ?", (*columns.values(), run_id)
     )
-
-
-def as_json(value: Any) -> str:
-    """JSON text that SQLite's functions accept: a number that is not finite becomes null."""
-    try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
-        return json.dumps(finite, separators=(",", ":"))
 
 
 def _void(connection: sqlite3.Connection, run_id: str, evaluation: str, step: int) -> None:
