@@ -12,14 +12,14 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from assertions import assert_fields
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.claims.library import LIBRARY
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
-from gspo_lab.report import Report
+from gspo_lab.report import Report, page
 from gspo_lab.report.chart import (
     Axis,
     Chart,
@@ -405,3 +405,24 @@ def test_runs_leave_the_stable_ones_when_they_become_unstable(tmp_path: Path) ->
     assert known["grpo"] == ((0.0, 5.0, 20.0), (1.0, pytest.approx(2 / 3), pytest.approx(2 / 3)))
     assert known["gspo"] == ((0.0, 20.0), (1.0, 1.0))
     assert chart.finding == "Unstable, of 3: grpo 1, gspo 0"
+
+
+def test_stability_that_is_judged_at_the_end_is_no_curve_over_time(tmp_path: Path) -> None:
+    """grpo ends at .1 of 20 answers after .9: below half of its best, at no known step."""
+    change = right(lambda run, step: 0.1 if run.arm == "grpo" and step == 12 else 0.9)
+    database = make_lab(tmp_path, TWO_ARMS + "[verdict]\nlast = 1\n", change=change)
+    chart = charts(database)["m-stable"]
+    assert (chart.kind, chart.x_title) == ("dots", "arm")
+    assert [(one.x, one.y) for one in chart.series] == [(("grpo",), (0.0,)), (("gspo",), (1.0,))]
+
+
+def test_no_verdict_has_the_colour_of_an_arm() -> None:
+    style = Path(page.__file__).with_name("page.css").read_text(encoding="utf-8")
+    of_verdicts = {LIGHT["ink"], DARK["ink"], LIGHT["soft"], DARK["soft"]}
+    of_verdicts |= set(re.findall(r"--(?:good|bad)[a-z-]*: (#\w+)", style))
+    of_arms = re.findall(r'a\d+": "(#\w+)', json.dumps([LIGHT, DARK]))
+    assert len(of_arms) == 2 * COLOURS
+    assert not of_verdicts & set(of_arms)
+    rules = re.findall(r"^\.(?:word|said|badge)\b[^{]*\{[^}]*\}", style, re.M)
+    colours = set(re.findall(r"var\(--([\w-]+)\)|#\w+", "".join(rules)))
+    assert colours == {"good", "good-soft", "bad", "bad-soft", "ink", "soft", "line", "card"}

@@ -5,6 +5,7 @@ It fits its window and breaks no rule of axe-core.
 
 import io
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -101,6 +102,10 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     )
     runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'
     assert (runs in page) is (name not in ("all-collapsed", "running", "sweep", "one-failed"))
+    headline = page.partition('<p class="headline">')[2].partition("</p>")[0]
+    badges = re.findall(r'<li class="badge.*?<span>(.*?)</span>', page)
+    assert len(badges) >= 5
+    assert not [badge for badge in badges if badge in headline and len(badge.split()) > 3]
     rows = page.partition('class="variant table"')[2].partition("</table>")[0]
     assert ('class="word open">collapsed' in rows) is (name == "all-collapsed")
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1

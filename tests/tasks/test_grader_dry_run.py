@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from assertions import assert_fields
 from calling import gspo_lab
+from case_tables import cases
 
 from gspo_lab.running.plan.preflight import lint_findings
 from gspo_lab.study import load_study
@@ -67,22 +68,14 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("grader", "seconds", "expected"),
-    [
-        ("starts", 60, None),  # its child keeps the output open, and delays nothing
-        ("index", 60, "an empty answer: IndexError: list index out of range (g.py:9)"),
-        ("judge", 60, "the reference as answer: ZeroDivisionError: division by zero (g.py:13)"),
-        ("ends", 60, "it ended its process with exit code 7"),
-        ("hangs", 1.5, "it has not graded 8 answers after 1.5 s of its own time"),
-        ("computes", 1.5, "it has not graded 8 answers after 1.5 s of its own time"),
-        ("loads", 1.5, None),  # by the clock it needs more, for a model or on a busy machine
-    ],
+    cases(__file__, "failures"),
 )
 def test_it_says_on_what_a_grader_fails(
-    base: Path, grader: str, seconds: float, expected: str | None
+    base: Path, grader: str, seconds: float, expected: str
 ) -> None:
     began = time.monotonic()
     failure = first_failure(f"g.py:{grader}", {"problems": "p.jsonl"}, base, seconds)
-    assert failure is None if expected is None else failure.endswith(expected)
+    assert failure.endswith(expected) if expected else failure is None
     assert time.monotonic() - began < 120, "the children sleep for ten minutes"
 
 

@@ -245,22 +245,10 @@ def test_prompts_and_references(write_rows: Write) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "program"),
-    [
-        ("```\na\n```", "a"),
-        ("```python\na\n```\nthen\n```py\nb\n```\nbye", "b"),
-        ("a ``` b\nc\nd ``` e", "c"),
-        ("<think>```\na\n```</think>\n```\nb\n```", "b"),
-        ("```\na\n```\n```", None),
-        ("```\na", None),
-        ("print(1)", None),
-        ("", None),
-        ("<think>\n```\na\n```\n</think>\nno program", None),
-        ("<think>\n```\na\n```", None),
-        ("```\n \n```", None),
-    ],
+    cases(__file__, "programs_in_answers"),
 )
-def test_the_program_in_an_answer(answer: str, program: str | None) -> None:
-    if program is None:
+def test_the_program_in_an_answer(answer: str, program: str) -> None:
+    if not program:
         with pytest.raises(NoAnswer):
             extract_program(answer)
     else:
@@ -291,26 +279,7 @@ def test_scripts(own: Task) -> None:
         assert grade.isolation
 
 
-FUNCTIONS = [
-    (
-        "pairs(self, values: List[int], gap: int): return [[a, a + gap] for a in values[:-1]]",
-        True,
-        "passed all 2 tests",
-    ),
-    (
-        "pairs(self, values, gap): return tuple([a, a + 1] for a in values[:-1])",
-        True,
-        "passed all 2 tests",
-    ),
-    (
-        "pairs(self, values, gap): return [(a, a + 1) for a in values[:-1]]",
-        False,
-        "test 1 of 2: wrong output [toler",
-    ),
-    ("pairs(self, values, gap): sys.exit(0)", False, "test 1 of 2: wrong output"),
-    ("other(self, values, gap): return []", False, "test 1 of 2: exit 1"),
-    ("pairs(self, values, gap): print([])", False, "test 1 of 2: wrong"),
-]
+FUNCTIONS = cases(__file__, "functions")
 
 
 def test_functions(own: Task) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from calling import gspo_lab, lab_error
+from case_tables import cases
 
 pytest.importorskip("reasoning_gym")
 
@@ -47,24 +48,15 @@ def test_problems_that_repeat_count_once() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "reference", "response", "prepared"),
-    [
-        ("", "12", "5 and 7 make 12.", "12"),
-        ("", "12", "<think>13</think>It is **12**.", "12"),
-        ("", "1234", "1,234", "1234"),
-        ("", "splat", "The answer is: `splat`.", "splat"),
-        ("", "x = 2, y = 3", "x = 2, y = 3\n", "x = 2, y = 3"),
-        ("raw", "12", "It is 12.", "It is 12."),
-        ("last word", "12", "It is 12.", "12"),
-        ("last number", "splat", "no number", None),
-    ],
+    cases(__file__, "prepared"),
 )
 def test_the_answer_is_prepared_as_documented(
-    answer: str, reference: str, response: str, prepared: str | None
+    answer: str, reference: str, response: str, prepared: str
 ) -> None:
     made = task("chain_sum", answer=answer)
     problem = made.problems("train")[0]
     grade = made.grade(Problem(problem.id, problem.prompt, reference), response)
-    assert grade.extracted == prepared
+    assert grade.extracted == (prepared or None)
 
 
 def test_a_grade_needs_no_generated_problems_before() -> None:

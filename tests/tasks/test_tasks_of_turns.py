@@ -170,21 +170,10 @@ def said(*texts: str) -> list[Turn]:
 
 @pytest.mark.parametrize(
     ("texts", "reply"),
-    [
-        (("3",), ">4-7:"),
-        (("6",), "<0-5:"),
-        (("3", "6"), "<4-5:"),
-        (("3", "1"), ">4-7:"),  # a guess below what is left takes nothing away
-        (("3", "9"), "<4-7:"),
-        (("3", "six"), "?4-7:"),
-        (("",), "?0-7:"),
-        ((" 5",), "?0-7:"),
-        (("3", "05"), None),
-        (("5",), None),
-    ],
+    cases(__file__, "replies"),
 )
-def test_a_reply_compares_and_says_what_is_left(texts: tuple[str, ...], reply: str | None) -> None:
-    assert GUESS.reply(NUMBER, said(*texts)) == reply
+def test_a_reply_compares_and_says_what_is_left(texts: list[str], reply: str) -> None:
+    assert GUESS.reply(NUMBER, said(*texts)) == (reply or None)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import pytest
 from assertions import assert_fields
 from calling import lab_error
+from case_tables import cases
 
 from gspo_lab.tasks import TASKS, Problem, Turn, build_task, task_key
 from gspo_lab.tasks.pools import last_number
@@ -12,19 +13,10 @@ from gspo_lab.tasks.pools import last_number
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [
-        ("7 plus 9 is 16.", "16"),
-        ("The sum is **1,234**", "1234"),
-        ("016", "16"),
-        ("It is -5", "-5"),
-        ("16.5", "16.5"),
-        ("3,4", "4"),
-        ("sixteen", None),
-        ("", None),
-    ],
+    cases(__file__, "last_numbers"),
 )
-def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
-    assert last_number(text) == number
+def test_the_last_number_of_a_text(text: str, number: str) -> None:
+    assert last_number(text) == (number or None)
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

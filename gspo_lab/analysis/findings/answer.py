@@ -89,14 +89,8 @@ class StudyAnswer:
 
     @property
     def first_levels(self) -> ReferenceLevels | None:
-        """The levels of the verdict that the answer states first; None where no score decides."""
+        """The levels of the arms that the first verdict compares; None where none is measured."""
         return self.levels.get(self.verdicts[0].subject) if self.verdicts else None
-
-    @property
-    def both_lose(self) -> bool:
-        """Whether the answer is between sides that both end below their start."""
-        levels = self.first_levels
-        return levels is not None and levels.both_lose and self.verdicts[0].direction != 0
 
 
 def answer_of(source: Source, claims: Sequence[Verdict] = ()) -> StudyAnswer:
@@ -263,15 +257,16 @@ def _stability_answer(source: Source) -> StudyAnswer:
         why = "Not answered: no run became unstable, so these settings cannot compare stability."
         return StudyAnswer("no unstable runs", "grey", command, facts, why=why)
     grounds = (Statement("steadiness", verdicts),)
+    levels = reference_levels(source)
     if words <= OPEN:
         more = _more_seeds(source, max(8, 2 * len(decision(source).seeds)))
-        return StudyAnswer("inconclusive", "grey", more, grounds, verdicts)
+        return StudyAnswer("inconclusive", "grey", more, grounds, verdicts, levels=levels)
     partly = bool(words & OPEN)
     word = "resolved in part" if partly else "arm by arm"
     if len(words) == 1:
         word = verdicts[0].word
     colour = _colour(verdicts, partly=partly)
-    return StudyAnswer(word, colour, _replicate(source), grounds, verdicts)
+    return StudyAnswer(word, colour, _replicate(source), grounds, verdicts, levels=levels)
 
 
 def _rate_curve_answer(source: Source) -> StudyAnswer:

@@ -8,26 +8,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gspo_lab.analysis.findings.clip_fractions import clips
 from gspo_lab.analysis.findings.decision import Sides, decision, with_sides
 from gspo_lab.analysis.findings.run_outcomes import outcomes
-from gspo_lab.analysis.readings import Source, average, once
+from gspo_lab.analysis.readings import Source, average, once, read, runs
+from gspo_lab.analysis.readings.reading import CLIP_GRADIENT
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.verdict import Comparison
 from gspo_lab.common.plain_data import OptionalFloat
+
+LITTLE_CLIPPED = 0.02
+"""Below this clipped share of the gradient on both sides, clipping can hardly make a difference."""
+UNEQUAL_STEPS = 1.25
+"""From this ratio of the shares of the gradient that both sides keep, effective steps differ."""
 
 
 @dataclass(frozen=True)
 class ScoreLevels:
     """The scores of an arm, or of a side of a contrast, as means over the seeds that decide.
 
-    `best` is the mean over runs of each run's best evaluation after the start. None: not measured.
+    `best` is the mean over runs of each run's best evaluation after the start. `clipped_gradient`
+    is the share of the gradient that the clip takes on mini-batches >= 1: 0 for a loss without a
+    clip. None: not measured.
     """
 
     name: str
     start: OptionalFloat
     best: OptionalFloat
     final: OptionalFloat
+    clipped_gradient: OptionalFloat
     kept: OptionalFloat
     """The share of the best gain over the start that is left at the end; below 0 where the end lies
     below the start. None where nothing was gained.
@@ -35,13 +45,8 @@ class ScoreLevels:
 
     @property
     def ends_below_start(self) -> bool:
-        """Whether the mean final score lies below the mean start."""
-        return self.start is not None and self.final is not None and self.final < self.start
-
-    @property
-    def measured(self) -> bool:
-        """Whether all three were measured."""
-        return None not in (self.start, self.best, self.final)
+        """Whether the mean final score lies below the mean start, where both were measured."""
+        return (self.final or 0.0) < (self.start or 0.0)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,17 @@ class ReferenceLevels:
     def opposite_at_best(self) -> bool:
         """Whether the side that ends better is behind at each run's best evaluation."""
         return self.direction * (self.at_best.estimate or 0.0) < 0
+
+    @property
+    def regime(self) -> str:
+        """What clipping can explain, by the share of the gradient that each side keeps."""
+        clipped = [self.baseline.clipped_gradient, self.subject.clipped_gradient]
+        kept = sorted(1 - share for share in clipped if share is not None)
+        if len(kept) < 2:
+            return "not measured"
+        if kept[0] > 1 - LITTLE_CLIPPED:
+            return "little clipped"
+        return "unequal steps" if kept[1] >= UNEQUAL_STEPS * kept[0] else "like steps"
 
 
 @once
@@ -108,11 +124,11 @@ def levels_between(
             rows.append(
                 [sum(share * levels[arm, seed] for arm, share in side.items()) for side in pair]
             )
-    rows_S23: Floats = np.array(rows, dtype=float).reshape(-1, 2, 3)
-    apart_S = rows_S23[:, 1, 1] - rows_S23[:, 0, 1]
+    rows_S24: Floats = np.array(rows, dtype=float).reshape(-1, 2, 4)
+    apart_S = rows_S24[:, 1, 1] - rows_S24[:, 0, 1]
     return ReferenceLevels(
-        _levels(str(verdict.baseline), rows_S23[:, 0]),
-        _levels(verdict.subject, rows_S23[:, 1]),
+        _levels(str(verdict.baseline), rows_S24[:, 0]),
+        _levels(verdict.subject, rows_S24[:, 1]),
         paired_t(apart_S[np.isfinite(apart_S)], verdict.alpha),
         verdict.direction,
     )
@@ -120,21 +136,26 @@ def levels_between(
 
 @once
 def _levels_by_run(source: Source) -> dict[tuple[str, int], Floats]:
-    """Start, best evaluation and final score of each finished run, [3]; NaN: not measured."""
-    return {
-        (run.arm, run.seed): np.array([run.start, run.best_evaluation, run.final], dtype=float)
-        for run in outcomes(source, source.declaration.primary)
-        if run.final is not None
-    }
+    """Start, best evaluation, final score and clipped share of the gradient of each finished run,
+    [4]; NaN: not measured.
+    """
+    shares = read(source, CLIP_GRADIENT)
+    rows = {}
+    for run, ended in zip(runs(source), outcomes(source, source.declaration.primary), strict=True):
+        if ended.final is not None:
+            clipped = shares[run.id].value if clips(source.declaration, run.arm) else 0.0
+            row = [ended.start, ended.best_evaluation, ended.final, clipped]
+            rows[run.arm, run.seed] = np.array(row, dtype=float)
+    return rows
 
 
-def _levels(name: str, rows_S3: Floats | Sequence[Floats]) -> ScoreLevels:
+def _levels(name: str, rows_S4: Floats | Sequence[Floats]) -> ScoreLevels:
     """The means over seeds; None where a seed's level was not measured."""
     means = []
-    for column_S in np.reshape(rows_S3, (-1, 3)).T:
+    for column_S in np.reshape(rows_S4, (-1, 4)).T:
         means.append(None if np.isnan(column_S).any() else average(column_S))
-    start, best, final = means
+    start, best, final, clipped = means
     kept = None
     if start is not None and best is not None and final is not None and best > start:
         kept = (final - start) / (best - start)
-    return ScoreLevels(name, start, best, final, kept)
+    return ScoreLevels(name, start, best, final, clipped, kept)

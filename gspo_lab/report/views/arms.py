@@ -333,7 +333,7 @@ def arm_numbers(study: Source) -> dict[str, ArmNumbers]:
             counted=len(counted),
             start=levels[arm].start,
             best=levels[arm].best,
-            final=average(run.final for run in counted),
+            final=levels[arm].final,
             by_seed={run.seed: run.latest if run.final is None else run.final for run in runs},
             unstable=sum(judged),
             judged=len(judged),

@@ -251,21 +251,7 @@ def _finished_sentence(study: Source) -> str:
     planned = len(declared.arms) * len(declared.seeds)
     if declared.recorded is not None:  # what was never imported may never have been
         planned = states.total()
-    finished = states[State.FINISHED]
-    if decision(study).stopped and finished == states.total() < planned:
-        return (
-            f"All {finished} runs that were needed are finished; {planned - finished} more were"
-            " declared."
-        )
-    if finished == planned:
-        return f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
-    counts = []
-    for state, count in sorted(states.items()):
-        if state != State.FINISHED:
-            counts.append(f"{count} {state}")
-    if (unborn := planned - states.total()) > 0:
-        counts.append(f"{unborn} not begun")
-    return f"{finished} of {planned} runs are finished ({', '.join(counts)})."
+    return statement("finished_runs", states, planned, decision(study).stopped)
 
 
 def models(study: Source) -> str:

@@ -271,31 +271,18 @@ def _contrast_sd(
 
     None with fewer than LEAST_DEGREES.
     """
-    if not database_of(runs).exists():
-        return None, 0
     groups = []
-    with Evidence.open(database_of(runs), runs) as evidence:
-        for source in (Source(evidence, name) for name in evidence.studies()):
-            arms = source.declaration.arms
-            same = comparable_scores(source, study)
-            alike = {
-                name: next(
-                    (
-                        s
-                        for twin, s in same.items()
-                        if arms[twin].settings == study.arms[name].settings
-                    ),
-                    {},
-                )
-                for name in weights
-            }
-            seeds = set.intersection(*(set(by_seed) for by_seed in alike.values()))
-            groups.append(
-                [
-                    sum(weight * alike[name][seed] for name, weight in weights.items())
-                    for seed in seeds
-                ]
-            )
+    for source, same in earlier_scores(study, runs):
+        arms = source.declaration.arms
+        alike = {}
+        for name in weights:
+            settings = study.arms[name].settings
+            twins = [scores for twin, scores in same.items() if arms[twin].settings == settings]
+            alike[name] = twins[0] if twins else {}
+        seeds = set.intersection(*map(set, alike.values()))
+        groups.append(
+            [sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds]
+        )
     sd, degrees = pooled_sd(groups)
     return (sd if degrees >= LEAST_DEGREES else None), degrees
 
@@ -325,16 +312,14 @@ def _measured_sd(study: Study, runs: Path) -> SpreadEstimate:
     planned = [arm.settings for arm in study.arms.values()]
     levels: list[OptionalFloat] = []
     pairs: list[_ArmPair] = []
-    with Evidence.open(database_of(runs), runs) as evidence:
-        for source in (Source(evidence, name) for name in evidence.studies()):
-            same = comparable_scores(source, study)
-            arms = source.declaration.arms
-            levels += [
-                average(scores.values())
-                for arm, scores in same.items()
-                if arms[arm].settings in planned
-            ]
-            pairs += _pairs(source, study, same)
+    for source, same in earlier_scores(study, runs):
+        arms = source.declaration.arms
+        levels += [
+            average(scores.values())
+            for arm, scores in same.items()
+            if arms[arm].settings in planned
+        ]
+        pairs += _pairs(source, study, same)
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
     near = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
     sd, degrees = pooled_sd(pair.differences for pair in near)
@@ -359,6 +344,18 @@ def _answers_sd(pairs: Sequence[_ArmPair]) -> OptionalFloat:
     total = sum(len(pair.differences) - 1 for pair in known)
     weighted = sum((len(pair.differences) - 1) * (pair.answers or 0.0) for pair in known)
     return math.sqrt(weighted / total) if total else None
+
+
+def earlier_scores(
+    study: Study, runs: Path
+) -> Iterator[tuple[Source, dict[str, dict[int, float]]]]:
+    """Each recorded study with its `comparable_scores`; nothing without a database."""
+    if not database_of(runs).exists():
+        return
+    with Evidence.open(database_of(runs), runs) as evidence:
+        for name in evidence.studies():
+            source = Source(evidence, name)
+            yield source, comparable_scores(source, study)
 
 
 def comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float]]:

@@ -3,14 +3,12 @@
 Known before a study runs only from earlier runs like it, with this study's own among them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gspo_lab.analysis.readings import Source, average
-from gspo_lab.common.paths import database_of
 from gspo_lab.common.text import listed
-from gspo_lab.recording.store import Evidence
-from gspo_lab.running.plan.detectable_effect import comparable_scores
+from gspo_lab.running.plan.detectable_effect import earlier_scores
 from gspo_lab.study import Arm, Study, flat
 from gspo_lab.study.dotted_keys import alike_but
 
@@ -21,25 +19,27 @@ Scores = dict[float, list[float]]
 def peak_warnings(study: Study, runs: Path) -> list[str]:
     """One line for each rule whose peak earlier runs place at an end of the values or beyond."""
     sweep = study.sweep
-    if sweep is None or study.verdict.over is None or not database_of(runs).exists():
+    if sweep is None or study.verdict.over is None:
         return []
     families = {str(arm.of): arm for arm in study.arms.values() if arm.dose is not None}
     scores: dict[str, Scores] = {family: {} for family in families}
     names: list[str] = []
-    with Evidence.open(database_of(runs), runs) as evidence:
-        for name in evidence.studies():
-            found_any = _add_scores(Source(evidence, name), study, families, scores, sweep.key)
-            if found_any:
-                names.append(name)
+    for source, finals in earlier_scores(study, runs):
+        if _add_scores(source, finals, families, scores, sweep.key):
+            names.append(source.study)
     return list(_warnings(scores, sorted(sweep.doses), sweep.key, names))
 
 
 def _add_scores(
-    source: Source, study: Study, families: dict[str, Arm], scores: dict[str, Scores], key: str
+    source: Source,
+    finals: Mapping[str, Mapping[int, float]],
+    families: dict[str, Arm],
+    scores: dict[str, Scores],
+    key: str,
 ) -> bool:
     """Add the final scores of a study's arms that differ from a family in the swept key alone."""
     found_any = False
-    for name, by_seed in comparable_scores(source, study).items():
+    for name, by_seed in finals.items():
         settings = source.declaration.arms[name].settings.model_dump(mode="json")
         value = flat(settings).get(key)
         if not isinstance(value, int | float):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from assertions import assert_fields
+from case_tables import cases
 from claim_lab import Fields, Numbers, gives, result, results, why
 
 from gspo_lab.study import Run
@@ -157,13 +158,7 @@ def bands(grpo: list[int], gspo: list[int]) -> Numbers:
 
 @pytest.mark.parametrize(
     ("grpo", "most", "half", "word"),
-    [
-        # gspo 800, 400, 200, 100, 50 (+ seed) against each: the sixth and the thirteenth ratio of
-        # 25 from below
-        ([4, 2, 1, 1, 1], 50, 100, "supported"),
-        ([40, 40, 40, 40, 40], 2.5, 5, "contradicted"),
-        ([40, 20, 10, 1, 0], 5, 40, "inconclusive"),
-    ],
+    cases(__file__, "grids"),
 )
 def test_the_grid_decides_by_the_cells_that_a_ratio_is_reached_in(
     tmp_path: Path, grpo: list[int], most: float, half: float, word: str

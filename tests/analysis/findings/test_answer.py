@@ -100,7 +100,8 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     assert_fields(found, word="equivalent within the margin", colour="green")
     assert "can still have a rate of up to 52 %" in statement("answer", found)
     assert statement("grounds", found).endswith(
-        "Margin ±0.3. By scores alone, none of 10 runs was unstable."
+        "Margin ±0.3. By scores alone, none of 10 runs was unstable. Regime: the clipped share of"
+        " the gradient is not measured."
     )
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
@@ -169,7 +170,7 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
     assert statement("grounds", found).endswith(
         "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of"
-        " score: 0.180, 0.000."
+        " score: 0.180, 0.000. Regime: the clipped share of the gradient is not measured."
     )
 
 

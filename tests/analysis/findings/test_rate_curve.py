@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from case_tables import cases
 from laboratory import json_of, rendered, source
 from synthetic_lab import make_lab, right
 
@@ -37,17 +38,10 @@ objective = "gspo"
 """
 
 # Of 20 answers so many are right: by arm and rate, one number a seed.
-RIGHT: dict[str, tuple[int, ...]] = {
-    "grpo@0.0001": (16, 17, 18),
-    "grpo@0.001": (14, 14, 15),
-    "grpo@0.01": (2, 4, 3),
-    "gspo@0.0001": (11, 12, 13),
-    "gspo@0.001": (16, 17, 17),
-    "gspo@0.01": (6, 5, 7),
-}
+RIGHT: dict[str, list[int]] = cases(__file__, "right")
 
 
-def lab(folder: Path, scores: dict[str, tuple[int, ...]] = RIGHT, toml: str = TOML) -> Path:
+def lab(folder: Path, scores: dict[str, list[int]] = RIGHT, toml: str = TOML) -> Path:
     def share(run: Run, step: int) -> float:
         return scores[run.arm][run.seed] / 20 if step else 0.0
 
@@ -97,14 +91,7 @@ def test_the_place_of_the_peaks_and_what_is_near_them(tmp_path: Path) -> None:
     assert comparison.width.estimate == pytest.approx(10 ** (above + below - grpo_above))
 
 
-LOST: dict[str, tuple[int, ...]] = {
-    "grpo@0.0001": (6, 6, 7),
-    "grpo@0.001": (2, 2, 2),
-    "grpo@0.01": (1, 1, 1),
-    "gspo@0.0001": (1, 1, 1),
-    "gspo@0.001": (9, 10, 10),
-    "gspo@0.01": (10, 2, 2),
-}
+LOST: dict[str, list[int]] = cases(__file__, "lost")
 
 
 def test_at_the_own_best_values_better_is_loses_less_where_both_end_below_their_start(
@@ -156,7 +143,7 @@ def test_the_answer_says_where_the_peaks_lie_and_where_the_sign_is_the_same(
 def test_a_rate_that_was_added_after_looking_does_not_count(tmp_path: Path) -> None:
     """At .1, where every answer of grpo is right."""
     four = TOML.replace("1e-2]", "1e-2, 1e-1]")
-    database = lab(tmp_path, RIGHT | {"grpo@0.1": (20, 20, 20), "gspo@0.1": (1, 2, 3)}, four)
+    database = lab(tmp_path, RIGHT | {"grpo@0.1": [20, 20, 20], "gspo@0.1": [1, 2, 3]}, four)
     path = database.parent / "rates" / "study.json"
     content = json_of(path)
     first = locked_of(content) | {"arms": {arm: content["arms"][arm] for arm in RIGHT}}
@@ -169,16 +156,7 @@ def test_a_rate_that_was_added_after_looking_does_not_count(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
-    [
-        (
-            'over = "update.learning_rate"',
-            'over = "update.epochs"',
-            "the sweep is of update.learning",
-        ),
-        ("[1e-4, 1e-3, 1e-2]", "[1e-4, 1e-3]", "2 values show no peak"),
-        ("seeds = [0, 1, 2]", "seeds = [0]", "one seed cannot choose"),
-        ("[sweep]\nupdate.learning_rate = [1e-4, 1e-3, 1e-2]\n", "", "nothing is swept"),
-    ],
+    cases(__file__, "refused"),
 )
 def test_a_study_that_cannot_be_judged_over_a_key_is_refused(
     tmp_path: Path, old: str, new: str, told: str

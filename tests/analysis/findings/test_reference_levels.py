@@ -1,15 +1,30 @@
 """What a difference of final scores is between: start, best evaluation and end of both sides."""
 
+import io
+import re
 from pathlib import Path
 
 import pytest
 from assertions import assert_fields
+from case_tables import cases
 from laboratory import rendered, source
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab, right
+from rich.console import Console
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, each, make_lab, right
 
 from gspo_lab.analysis.claims import answer
-from gspo_lab.analysis.findings.reference_levels import reference_levels, score_levels
+from gspo_lab.analysis.findings.reference_levels import (
+    ReferenceLevels,
+    ScoreLevels,
+    reference_levels,
+    score_levels,
+)
+from gspo_lab.analysis.stats import paired_t
+from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.recording.records import UpdateRecord
 from gspo_lab.report.templating import statement
+from gspo_lab.report.terminal import print_answer
+from gspo_lab.report.views.answer import answer_view
+from gspo_lab.study import Run
 
 LAST = "[verdict]\nlast = 1\n"
 
@@ -110,3 +125,26 @@ def test_the_sides_of_a_contrast_are_weighed(tmp_path: Path) -> None:
     assert (found.baseline.name, found.subject.name) == ("token", "sequence")
     assert found.baseline.final == pytest.approx(0.45 + 0.05 / 3)
     assert found.subject.final == pytest.approx(0.65 + 0.05 / 3)
+
+
+def test_the_regime_is_said_and_the_table_shows_the_clipped_share_of_the_gradient(
+    tmp_path: Path,
+) -> None:
+    def clipped(run: Run, record: UpdateRecord) -> JsonObject:
+        return {"clip_fraction_gradient": {"grpo": 0.1, "gspo": 0.63}[run.arm]}
+
+    database = make_lab(tmp_path, change=each(UpdateRecord, clipped))
+    terminal = Console(file=(printed := io.StringIO()), width=1000)
+    with source(database) as study:
+        print_answer(answer_view(study), terminal)
+    for output in (printed.getvalue(), rendered(database).html.replace("\u00a0", " ")):
+        assert "Regime: grpo clips 10 % of the gradient and gspo 63 %" in output
+        assert "so at one learning rate their effective steps differ." in output
+        assert re.search(r"\d %, 10 %.*\d %, 63 %", output, re.S)
+
+
+def test_the_regime_by_pencil() -> None:
+    """The larger share that is kept over the smaller: .999 / .979 and .61 / .5 are below 1.25."""
+    for grpo, gspo, regime in cases(__file__, "regimes"):
+        sides = [ScoreLevels("", 0, 0, 0, share, None) for share in (grpo, gspo)]
+        assert ReferenceLevels(sides[0], sides[1], paired_t([]), 0).regime == regime

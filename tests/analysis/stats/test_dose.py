@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from assertions import assert_fields
 from calling import lab_error
+from case_tables import cases
 from scipy import optimize
 
 from gspo_lab.analysis.stats.ed50 import (
@@ -146,11 +147,7 @@ def test_an_arm_that_never_collapsed_leaves_the_ratio_open_above() -> None:
 
 @pytest.mark.parametrize(
     ("dose", "collapsed", "said"),
-    [
-        ([0.0, 1.0], [0, 1], "above 0"),
-        ([1.0, 2.0], [0, 2], "0 for one"),
-        ([1.0, 1.0], [0, 1], "two values"),
-    ],
+    cases(__file__, "bad_data"),
 )
 def test_bad_data_is_refused(dose: list[float], collapsed: list[float], said: str) -> None:
     with lab_error(said):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
+from case_tables import cases
 from synthetic_lab import make_lab
 
 from gspo_lab.analysis.findings.decision import decision
@@ -22,15 +23,7 @@ from gspo_lab.recording.store.records import read_updates
 from gspo_lab.study import Run
 
 Numbers = dict[tuple[str, int, int, str], float]
-SOURCE = {
-    # format: (the package that it needs, source, log below the folder for files, more of the
-    # command)
-    "csv": ("csv", "csv", "log.csv", ()),
-    "parquet": ("pyarrow", "parquet", "log.parquet", ()),
-    "tensorboard": ("tensorboard", "tensorboard", "toy-tensorboard/{arm}/s{seed}", ()),
-    "trackio": ("trackio", "trackio", "toy-trackio/toy.db", ("--run-pattern", "{arm}-s{seed}")),
-    "wandb-offline": ("wandb", "wandb", "toy-wandb-offline/{arm}/s{seed}", ()),
-}
+SOURCE = cases(__file__, "source")
 
 
 @pytest.fixture(scope="module")

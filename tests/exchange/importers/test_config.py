@@ -7,26 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_tables import cases
 from laboratory import json_of
 from logs import brought, csv_of, json_lines, offline_run, refused, trainer_state, trl_rows
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.config import comparable_settings, training_arguments
 
-VERL = {
-    "actor_rollout_ref": {
-        "model": {"path": "/home/someone/models/Qwen3-8B"},
-        "actor": {
-            "optim": {"lr": 1e-06},
-            "clip_ratio": 0.2,
-            "clip_ratio_low": 0.0003,
-            "clip_ratio_high": 0.0004,
-            "policy_loss": {"loss_mode": "gspo"},
-        },
-        "rollout": {"n": 16, "temperature": 1.0},
-    },
-    "trainer": {"experiment_name": "gspo-s0", "default_local_dir": "/home/someone/out"},
-}
+VERL = cases(__file__, "verl")
 OF_VERL = {
     "model": "Qwen3-8B",
     "rollout": {"group_size": 16, "temperature": 1.0},

@@ -18,7 +18,11 @@ from calling import lab_error
 from counting import Bench
 from laboratory import json_of
 from rich.console import Console
+from typer.testing import CliRunner
 
+from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule
+from gspo_lab.analysis.stats.power import seeds_needed
+from gspo_lab.cli import app
 from gspo_lab.running.conduct.run_pilots import advise, arm_of, within_factor
 from gspo_lab.study import load_study
 from gspo_lab.study.new_study import write_study
@@ -129,6 +133,17 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     assert advise(bench.study(), bench.runs, console=console, live=False) == result
     assert output.getvalue().startswith("advise count/_advice: 2 arms x 1 seed: 2 runs; about")
     assert "started" not in output.getvalue(), "finished pilots are not run again"
+
+
+def test_advice_reckons_with_the_variance_that_all_arms_moderate(bench: Bench) -> None:
+    bench.verdict = '[arm.c]\nobjective = "gspo"\nupdate.learning_rate = 2e-6\n'
+    bench.study()
+    options = ["--advise", "--json", "--sd", "0.02", "--runs", str(bench.runs)]
+    completed = CliRunner().invoke(app, ["plan", str(bench.toml), *options])
+    assert completed.exit_code == 0, completed.output
+    effects = json.loads(completed.stdout)["detectable"]
+    needed = [seeds_needed(0.02, 0.02, 0.05 / 2, rule=rule) for rule in (VarianceRule(3), PLAIN)]
+    assert effects["seeds_for_margin"] == needed[0] < needed[1]
 
 
 def test_another_share_another_range(bench: Bench) -> None:

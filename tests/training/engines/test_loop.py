@@ -14,6 +14,7 @@ import pytest
 import torch
 from assertions import assert_fields
 from calling import lab_error
+from case_tables import cases
 from lottery import Killed, MakeRun, Memory, Trained, components, final, recorded, train
 from safetensors.torch import load_file
 from small_models import small_start
@@ -40,16 +41,10 @@ def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
 
 @pytest.mark.parametrize(
     ("arm", "overrides"),
-    [
-        ("grpo", ()),
-        ("gspo", ()),
-        ("gspo", ("update.skip_zero_advantage=false",)),
-        ("gspo", ("model=tiny-qwen3-moe", "routing_replay=old-policy")),
-        ("grpo", ("model=tiny-qwen3-moe", "routing_replay=rollout", "rollout.dtype=bfloat16")),
-    ],
+    cases(__file__, "twins"),
 )
 def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
-    arm: str, overrides: tuple[str, ...], make_run: MakeRun, trained: Trained, tmp_path: Path
+    arm: str, overrides: list[str], make_run: MakeRun, trained: Trained, tmp_path: Path
 ) -> None:
     a = trained(arm, *overrides)
     b = train(make_run(arm, *overrides), tmp_path)

@@ -462,10 +462,15 @@ def test_a_forward_pass_past_a_router_is_refused() -> None:
 # Numbers from routes
 
 
+def digits(routes: str) -> torch.Tensor:
+    """Routes of one row: positions by commas, layers by spaces, a digit per expert."""
+    return torch.tensor([[[[*map(int, e)] for e in p.split()] for p in routes.split(",")]])
+
+
 def test_expert_change_counts_sets_by_hand() -> None:
     # 1 row, 4 positions (the last masked out), 2 layers, 2 experts each
-    old = torch.tensor([[[[0, 1], [2, 3]], [[0, 1], [2, 3]], [[4, 5], [6, 7]], [[0, 1], [0, 1]]]])
-    new = torch.tensor([[[[1, 0], [2, 3]], [[0, 2], [3, 2]], [[4, 5], [0, 1]], [[6, 7], [6, 7]]]])
+    old = digits("01 23, 01 23, 45 67, 01 01")
+    new = digits("10 23, 02 32, 45 01, 67 67")
     mask = torch.tensor([[True, True, True, False]])
     layers, anywhere = expert_change(old.to(torch.int16), new, mask)
     # layer 0: same set, one of two, same: 0, 1/2, 0.  layer 1: 0, 0, 1.  tokens changed: the 2nd
@@ -480,9 +485,7 @@ def test_expert_change_counts_sets_by_hand() -> None:
 def test_expert_load_by_hand() -> None:
     # 4 experts; layer 0 is balanced (each once), layer 1 puts both tokens on experts 0 and 1:
     # tokens 2, 2, 0, 0
-    routes = torch.tensor(
-        [[[[0, 1], [0, 1]], [[2, 3], [1, 0]], [[3, 3], [3, 3]]]], dtype=torch.int16
-    )
+    routes = digits("01 01, 23 10, 33 33").to(torch.int16)
     mask = torch.tensor([[True, True, False]])
     cv_L, dead_LE = expert_load(routes, mask, 4)
     assert cv_L.tolist() == pytest.approx([0.0, (4 / 2 - 1) ** 0.5])

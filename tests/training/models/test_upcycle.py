@@ -9,6 +9,7 @@ import torch
 import transformers as tf
 from assertions import assert_fields
 from calling import gspo_lab, lab_error
+from case_tables import cases
 from laboratory import json_of
 
 from gspo_lab.common.plain_data import JsonObject
@@ -47,13 +48,7 @@ def dense(folder: Path, family: str, **options: Any) -> str:
 
 @pytest.mark.parametrize(
     ("dense_family", "extra", "family", "layers", "count"),
-    [
-        ("Llama", {}, "mixtral", "", 3),
-        ("Llama", {}, "qwen2_moe", "1-2", 2),
-        ("Llama", {"tie_word_embeddings": True}, "", "", 3),
-        ("Qwen2", {}, "qwen2_moe", "0", 1),
-        ("Qwen3", {"head_dim": 16}, "qwen3_moe", "2", 1),
-    ],
+    cases(__file__, "dense_models"),
 )
 def test_without_noise_the_mixture_is_the_dense_model(
     tmp_path: Path, dense_family: str, extra: JsonObject, family: Any, layers: str, count: int

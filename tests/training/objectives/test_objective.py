@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from assertions import assert_fields
+from case_tables import cases
 from measuring import batch_of, gradient, numbers
 from torch import Tensor
 
@@ -164,24 +165,13 @@ def two_responses() -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("correction", "low", "high", "weights"),
-    [
-        ("none", None, None, [[1, 1, 1], [1, 1, 1]]),
-        ("tis", 0.0, 2.0, [[2, 0.25, 1], [1.5, 1.5, 1]]),
-        ("tis", 0.5, 2.0, [[2, 0.5, 1], [1.5, 1.5, 1]]),
-        ("icepop", 0.5, 5.0, [[4, 0, 1], [1.5, 1.5, 1]]),
-        ("sequence-mask", 0.0, 2.0, [[1, 1, 1], [0, 0, 0]]),
-        ("sequence-mask", 0.0, 2.5, [[1, 1, 1], [2.25, 2.25, 2.25]]),
-        ("geometric-mask", 0.8, 1.2, [[1, 1, 1], [0, 0, 0]]),
-        ("geometric-mask", 0.8, 1.6, [[1, 1, 1], [1, 1, 1]]),
-    ],
+    ("correction", "bounds", "weights"),
+    cases(__file__, "weights"),
 )
 def test_weights(
-    correction: Correction, low: float | None, high: float | None, weights: list[list[float]]
+    correction: Correction, bounds: dict[str, float], weights: list[list[float]]
 ) -> None:
-    settings = PRESETS["grpo"].replace(
-        mismatch_correction=correction, mismatch_low=low, mismatch_high=high
-    )
+    settings = PRESETS["grpo"].replace(mismatch_correction=correction, **bounds)
     actual = mismatch_weight(two_responses(), settings)
     assert actual.shape == TOKENS.shape
     assert actual[TOKENS].tolist() == pytest.approx(

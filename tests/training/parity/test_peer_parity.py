@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from case_tables import cases
 from cases import (
     CASES,
     GRPO,
@@ -92,21 +93,14 @@ def in_paper_range(peer: Callable[..., Result], rule: str, *options: str) -> Cal
 
 @pytest.mark.parametrize(
     ("peer", "rule", "options", "departure"),
-    [
-        ("trl", "grpo", ("grpo",), None),
-        ("trl", "gspo", ("grpo",), None),
-        ("trl", "gspo", ("dapo",), "token aggregation"),
-        ("verl", "grpo", ("vanilla", "seq-mean-token-mean"), None),
-        ("verl", "gspo", ("gspo", "seq-mean-token-mean"), None),
-        ("verl", "grpo", ("vanilla", "token-mean"), "token aggregation"),
-    ],
+    cases(__file__, "conform_or_depart"),
 )
 def test_losses_of_peers_conform_or_depart(
     request: pytest.FixtureRequest,
     peer: str,
     rule: str,
-    options: tuple[str, ...],
-    departure: str | None,
+    options: list[str],
+    departure: str,
 ) -> None:
     loss = in_paper_range(request.getfixturevalue(peer), rule, *options)
     with pytest.raises(AssertionError, match=departure) if departure else nullcontext():
