@@ -30,7 +30,7 @@ def test_an_answer_without_an_item_is_wrong(answer: str) -> None:
 
 @pytest.mark.parametrize(
     ("length", "width", "count"),
-    [(16, 1, 3), (50, 1, 10), (60, 2, 10), (64, 2, 10), (1024, 3, 146)],
+    cases(__file__, "lengths"),
 )
 def test_the_whole_answer_fills_its_length_with_the_narrowest_counter_that_counts_it(
     length: int, width: int, count: int

@@ -51,14 +51,7 @@ def test_a_task_s_key_holds_every_option() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "reward"),
-    [
-        ("16", 1.0),
-        ("7 plus 9 is 16.", 1.0),
-        ("16 is 7 + 9", 0.0),
-        ("#16", 1.0),
-        ("16.5", 0.0),
-        ("sixteen", 0.0),
-    ],
+    cases(__file__, "last_number_rewards"),
 )
 def test_sums_are_graded_by_their_last_number(answer: str, reward: float) -> None:
     grade = build_task("addition", {"words": True}).grade(

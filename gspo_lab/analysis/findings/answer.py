@@ -147,7 +147,8 @@ def _answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
     if runs.all_collapsed and runs.finished == planned:
         why = f"All {runs.finished} runs collapsed, in every arm: nothing is left to compare."
         calmer = _other_rate(source, 0.25, "calmer")
-        return StudyAnswer("all collapsed", "red", calmer, (_causes(source),), why=why)
+        causes = Statement("causes", [run.stability for run in decided.ended])
+        return StudyAnswer("all collapsed", "red", calmer, (causes,), why=why)
     if claims:
         return _claims_answer(source, claims)
     if declared.verdict.over is not None and declared.primary is not None:
@@ -342,22 +343,6 @@ def _claims_answer(source: Source, claims: Sequence[Verdict]) -> StudyAnswer:
 def _unstable(source: Source, *, bounded: bool = True) -> Statement:
     of_rate = "unstable_rate" if bounded else "unstable_runs"
     return Statement(of_rate, count_unstable_runs(source))
-
-
-CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward collapsed"}
-"""`Stability.cause` in words."""
-
-
-def _causes(source: Source) -> str:
-    judged = [run.stability for run in decision(source).ended if run.stability is not None]
-    steps = [stability.collapse for stability in judged if stability.collapse is not None]
-    causes = dict.fromkeys(CAUSES[stability.cause] for stability in judged if stability.cause)
-    if not steps:
-        return "Every run that could be judged."
-    onset = f"step {min(steps)}"
-    if min(steps) < max(steps):
-        onset = f"steps {min(steps)} to {max(steps)}"
-    return f"Cause: {' and '.join(causes)}, at {onset}."
 
 
 def _commands(source: Source) -> tuple[str, ...]:

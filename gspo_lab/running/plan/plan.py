@@ -15,7 +15,12 @@ from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Slot
 from gspo_lab.running.launch.local import visible_gpus
 from gspo_lab.running.plan.memory_fit import MemoryFit, memory_fits
-from gspo_lab.running.plan.peak_in_grid import peak_warnings
+from gspo_lab.running.plan.peak_in_grid import (
+    Grid,
+    earlier_curves,
+    peak_warnings,
+    proposed_grid,
+)
 from gspo_lab.running.plan.preflight import obstacle
 from gspo_lab.running.plan.preparation import (
     distinct_starts,
@@ -103,6 +108,8 @@ class Plan:
     """After how many seeds the study may end, where that is declared."""
     peaks: tuple[str, ...] = ()
     """Why the swept values may hold no peak of a rule, one line each."""
+    grid: Grid | None = None
+    """The values to sweep that earlier runs propose, with `[verdict] over`."""
     without_model: tuple[str, ...] = ()
     """Finished runs whose trained model is gone."""
     obstacle: str | None = None
@@ -203,6 +210,8 @@ class Plan:
         tokens = f"at most {self.response_tokens_max:,} tokens"
         yield f"rollouts: {self.responses:,} responses{dropped}, {tokens}"
         yield f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers"
+        if self.grid is not None:
+            yield self.grid.line()
         if self.pilots:
             yield f"pilots to run: {', '.join(self.pilots)}"
         if self.trials:
@@ -286,6 +295,7 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
         answers = tasks.work(run, 0).evaluation_answers * steps / run.settings.steps
         return run_seconds(pace(run), steps, answers)
 
+    curves, earlier = earlier_curves(study, runs)
     stages = {
         WARM_STARTS: [pace(run).warm_start_seconds for run in starts],
         TRIALS: list(map(trial_seconds, trials)),
@@ -313,7 +323,8 @@ def plan_of(study: Study, runs: Path, slots: Sequence[Slot]) -> Plan:
         stage_seconds={name: makespan(stage, len(slots)) for name, stage in stages.items()},
         basis="; ".join(dict.fromkeys(pace.basis for pace in paces.values())),
         looks=tuple(study.verdict.looks or ()),
-        peaks=tuple(peak_warnings(study, runs)),
+        peaks=tuple(peak_warnings(study, curves, earlier)),
+        grid=proposed_grid(study, curves, earlier),
         without_model=tuple(without_model),
     )
 

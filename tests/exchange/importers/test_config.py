@@ -15,16 +15,7 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.exchange.importers.config import comparable_settings, training_arguments
 
 VERL = cases(__file__, "verl")
-OF_VERL = {
-    "model": "Qwen3-8B",
-    "rollout": {"group_size": 16, "temperature": 1.0},
-    "update": {"learning_rate": 1e-06},
-    "objective": {
-        "importance_sampling_level": "sequence-token",
-        "clip_low": 0.0003,
-        "clip_high": 0.0004,
-    },
-}
+OF_VERL = cases(__file__, "of_verl")
 
 
 def settings(folder: Path, arm: str) -> JsonObject:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from case_tables import cases
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.text import visible
@@ -52,19 +53,13 @@ def test_durations(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "gone", "preempted", "why"),
-    [
-        ("01:00:00", "00:58:00", "None", "at its time limit"),  # 120 s left, as asked for
-        ("01:00:00", "00:56:30", "None", "at its time limit"),  # 210 s left: Slurm may tell early
-        ("01:00:00", "00:56:29", "None", None),
-        ("UNLIMITED", "99-00:00:00", "None", None),
-        ("01:00:00", "00:00:10", "2026-11-23T16:28:35", "because it is preempted"),
-    ],
+    cases(__file__, "requeues"),
 )
 def test_only_a_time_limit_that_is_near_and_a_preemption_ask_for_a_requeue(
-    limit: str, gone: str, preempted: str, why: str | None
+    limit: str, gone: str, preempted: str, why: str
 ) -> None:
     facts = {"TimeLimit": limit, "RunTime": gone, "PreemptTime": preempted}
-    assert _reason_to_requeue(facts, 120.0) == why
+    assert _reason_to_requeue(facts, 120.0) == (why or None)
 
 
 @pytest.mark.skipif(shutil.which("sinfo") is None, reason="no Slurm here")

@@ -14,6 +14,7 @@ import pytest
 from asking import BENCH, GRADER, declared_runs, done, rows, write_task
 from assertions import assert_fields
 from calling import gspo_lab
+from case_tables import cases
 from laboratory import json_of
 
 from gspo_lab.recording.journal import Journal
@@ -268,15 +269,10 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [
-        (("sms",), "no study 'sms'"),
-        (("_subjects/tiny",), "no run, model or server '_subjects/tiny'"),
-        (("--bench", "else"), "holds no study yet"),
-        (("ASKED", "--bench", "else"), "no benchmark answers to else"),
-    ],
+    cases(__file__, "refused"),
 )
 def test_what_cannot_be_graded_is_told(
-    here: Path, asked: str, arguments: tuple[str, ...], told: str
+    here: Path, asked: str, arguments: list[str], told: str
 ) -> None:
     said = gspo_lab(
         "records", "regrade", *(asked if word == "ASKED" else word for word in arguments)

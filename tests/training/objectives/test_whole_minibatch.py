@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from case_tables import cases
 from measuring import batch_of
 from torch import Tensor
 
@@ -31,25 +32,7 @@ def logp_of(*rows: list[float]) -> Tensor:
 # Response 0 with A = +1: w = 2, 1, 0.5, so that the tokens with A > 0 add up to min(2, bound) +
 # 1.5: 2.7 at 1.2. Response 1 with A = -1: one token, with the size max(w, bound).
 MASK = [[1, 1, 1], [1, 0, 0]]
-PENCIL = [
-    # w of response 1, the share wanted; the bounds found
-    (1.0, 0.72, 0.6, 1.20),  # 2.7 / 3.7 = 0.7297 at once: nothing moves
-    (
-        1.0,
-        0.74,
-        0.9,
-        1.35,
-    ),  # the lower bound moves nothing that is 1; then 2.85 / 3.85 = 0.7403, 2.8 / 3.8 was 0.7368
-    (0.5, 0.80, 0.6, 1.20),  # 2.7 / (2.7 + 0.6) = 0.818
-    (0.5, 0.79, 0.6, 1.20),
-    (
-        0.5,
-        0.82,
-        0.9,
-        3.00,
-    ),  # at 0.9 the one token has the size 0.9, and 3.5 / 4.4 = 0.795 is all that there is
-    (0.5, 0.78, 0.6, 1.20),
-]
+PENCIL = cases(__file__, "pencil")
 
 
 @pytest.mark.parametrize(("w", "share", "low", "high"), PENCIL)
