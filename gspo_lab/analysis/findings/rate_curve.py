@@ -21,6 +21,7 @@ from gspo_lab.analysis.stats.peaks import (
     best_without_seed,
     mean_range,
     mean_score,
+    peak_difference_variance,
     peak_heights,
     peak_is_inside,
     peak_places,
@@ -199,6 +200,7 @@ def _comparisons(
             peak_heights(scores[baseline]),
             peak_heights(scores[arm]),
             (baseline, arm),
+            estimated=peak_difference_variance(scores[baseline], scores[arm]),
             withheld_because=tuple(withheld),
             unproven=matched.unproven,
         )

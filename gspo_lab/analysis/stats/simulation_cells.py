@@ -17,6 +17,7 @@ from gspo_lab.analysis.stats.ed50 import seed_shifts
 from gspo_lab.analysis.stats.levels import first_resolving, step_down
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, items_variance, paired_t, two_way
+from gspo_lab.analysis.stats.peaks import peak_difference_variance, peak_heights
 from gspo_lab.analysis.stats.simulation_draws import (
     DOSES,
     SAMPLERS,
@@ -30,6 +31,7 @@ from gspo_lab.analysis.stats.simulation_draws import (
     courses,
     curves,
     draw_block,
+    peaked_curves,
     scores,
     sweeps,
 )
@@ -169,6 +171,13 @@ def _contrast_of_effect(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator)
     return _interval(paired.low, paired.high, truth=EFFECT)
 
 
+def _own_best(a_SD: Floats, b_SD: Floats, alpha: float, rng: Generator) -> Conclusion:
+    """Whether an arm is called better with each at its own best value."""
+    estimated = peak_difference_variance(a_SD, b_SD)
+    compared = Scores(peak_heights(a_SD), peak_heights(b_SD), estimated=estimated)
+    return _favours(decide_all([compared], Rule(NARROW, alpha)))
+
+
 def _verdicts_at_stop(
     judge: Callable[[int], list[Comparison]], looks: tuple[int, ...]
 ) -> list[Comparison]:
@@ -305,6 +314,10 @@ METHODS = {
     "contrast-covers": Method(
         "contrast, interval misses 1.8", _contrast_of_effect, "inside the band"
     ),
+    "own-best": Method("each at its own best value, better or worse", _own_best),
+    "own-best-plain": Method(
+        "own best values by the plain paired t", _interval_of_draws(peak_heights), "must fail"
+    ),
     "stable": Method("more or less stable", _stability("more stable", "less stable")),
     "stabler": Method("more stable", _stability("more stable")),
     "stable-power": Method("more stable, of any arm", _stability("more stable"), "power"),
@@ -357,7 +370,16 @@ def against_one(treatments: int, name: str = "") -> str:
 
 DRAWS = {
     draw.__name__: draw
-    for draw in (scores, draw_block, answers, benchmark_scores, courses, curves, sweeps)
+    for draw in (
+        scores,
+        draw_block,
+        answers,
+        benchmark_scores,
+        courses,
+        curves,
+        sweeps,
+        peaked_curves,
+    )
 }
 
 

@@ -221,6 +221,29 @@ def sweeps(rng: Generator, studies: int, seeds: int, arms: int, arm_sd: float) -
     return ArmPair(collapsed_RMSJ[:, 0], collapsed_RMSJ[:, 1:])
 
 
+def peaked_curves(
+    rng: Generator,
+    falls: tuple[float, float],
+    places: tuple[float, float],
+    noises: tuple[NoiseSampler, NoiseSampler],
+    studies: int,
+    seeds: int,
+) -> ArmPair:
+    """Scores over five values of a setting, [R, S, 5], of two arms whose peaks are equally high.
+
+    The score of an arm falls by its `falls` times the squared distance from its peak, which lies
+    `places` values behind the third. N(0, 1) of the seed for all runs, plus each run's noise.
+    """
+    seed_RS1 = rng.standard_normal((studies, seeds, 1))
+    steps_D = np.arange(-2, 3)
+
+    def arm(fall: float, place: float, noise: NoiseSampler) -> Floats:
+        run_RSD = noise(rng, (studies, seeds * len(steps_D))).reshape(studies, seeds, -1)
+        return seed_RS1 - fall * (steps_D - place) ** 2 + run_RSD
+
+    return ArmPair(*map(arm, falls, places, noises))
+
+
 def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> ArmPair:
     """Reward per step, [R, S, T]: offset N(0, .3) per run, random walk .05 a step, noise .5; arms
     independent.

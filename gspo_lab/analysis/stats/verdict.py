@@ -178,10 +178,11 @@ class Scores:
     same order of seeds.
 
     `items_variance` is the variance of one pair's difference due to the answers
-    (`paired.items_variance`). `estimated` is the variance of a contrast by all of its arms; of
-    several arms `decide_all` estimates it. `collapsed` and `unstable` are (k, n) per arm: k of n
-    judged runs collapsed, or were unstable in any way; None: unknown. `withheld_because` withholds
-    the verdict. `unproven` names proofs of matching that some runs lack.
+    (`paired.items_variance`). `estimated` is the variance of a contrast by all of its arms, or of
+    a difference of peaks. Of several arms `decide_all` estimates it. `collapsed` and `unstable`
+    are (k, n) per arm: k of n judged runs collapsed, or were unstable in any way; None: unknown.
+    `withheld_because` withholds the verdict. `unproven` names proofs of matching that some runs
+    lack.
     """
 
     baseline: ArrayLike
@@ -370,13 +371,16 @@ def _estimates(arms: Sequence[Scores]) -> list[VarianceEstimate | None]:
     These arms have all seeds in common with the baseline, so that their scores make one table.
     """
     counted = [arm for arm in arms if not arm.withheld_because]
-    if len(counted) < 2 or len({np.shape(arm.treatment) for arm in counted}) > 1:
-        return [arm.estimated for arm in arms]
+    estimated = [arm.estimated for arm in arms]
+    if any(estimated) or len(counted) < 2:
+        return estimated
+    if len({np.shape(arm.treatment) for arm in counted}) > 1:
+        return estimated
     scores_AS = np.asarray(
         [counted[0].baseline, *(arm.treatment for arm in counted)], dtype=np.float64
     )
     if not all(np.array_equal(arm.baseline, scores_AS[0]) for arm in counted):
-        return [arm.estimated for arm in arms]
+        return estimated
     moderated = {
         id(arm): moderated_variance(scores_AS, 0, place)
         for place, arm in enumerate(counted, start=1)

@@ -14,7 +14,7 @@ from gspo_lab.analysis.stats.simulation_cells import (
     Method,
     against_one,
 )
-from gspo_lab.analysis.stats.simulation_draws import UNEVEN, UNSTABLE
+from gspo_lab.analysis.stats.simulation_draws import SKEWED, UNEVEN, UNSTABLE
 from gspo_lab.analysis.stats.verdict import EQUIVALENT
 from gspo_lab.common.text import tenth_percent
 from gspo_lab.report.views.view import PageOnly, View
@@ -108,18 +108,31 @@ class StatedRates:
     equivalence: EquivalenceRates | None
 
 
-def stated_rates(verdicts: Sequence[Comparison], contrast: Comparison | None = None) -> StatedRates:
+def stated_rates(
+    verdicts: Sequence[Comparison], contrast: Comparison | None = None, *, own_best: int = 0
+) -> StatedRates:
     """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rates;
-    none where nothing was measured (n < 3, another alpha)."""
+    none where nothing was measured (n < 3, another alpha). `own_best`: the pairs that compare arms
+    each at its own best value."""
     if verdicts[0].alpha != ALPHA:
         return StatedRates([], None)
     n = max(verdict.paired.n for verdict in verdicts)
-    rates = _rates(n, len(verdicts), verdicts[0].rule.looks, contrast)
+    rates = [
+        _own_best_rates(own_best),
+        *_rates(n, len(verdicts), verdicts[0].rule.looks, contrast),
+    ]
     equivalent = any(verdict.word == EQUIVALENT for verdict in verdicts)
     return StatedRates(
         [rate for rate in rates if rate is not None],
         _equivalence_rates(n) if equivalent else None,
     )
+
+
+def _own_best_rates(pairs: int) -> FalseWords | None:
+    conditions = (UNSTABLE, "one arm 4x as noisy", SKEWED)
+    kinds = {"5 values, alike": "", **{f"5 values, {name}": name for name in conditions}}
+    subject = "Each arm at its own best value"
+    return _false_words(subject, kinds, METHODS["own-best"], pairs)
 
 
 def _rates(

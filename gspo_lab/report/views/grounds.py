@@ -12,6 +12,7 @@ from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.paired_comparisons import new_problems
 from gspo_lab.analysis.findings.paired_comparisons import ranked as ranked_of
+from gspo_lab.analysis.findings.rate_curve import rate_curve
 from gspo_lab.analysis.findings.run_outcomes import deciding_steps
 from gspo_lab.analysis.findings.stability import count_unstable_runs
 from gspo_lab.analysis.findings.stability import verdicts as verdicts_of
@@ -170,7 +171,10 @@ def _seeds_grade(pairs: int) -> Grade:
 
 def _stated_rates(study: Source) -> list[str]:
     decided = decision(study)
-    rates = stated_rates(list(decided.verdicts.values()), decided.contrast)
+    curve = rate_curve(study)
+    own_best = len(curve.seeds) if curve else 0
+    verdicts = list(decided.verdicts.values())
+    rates = stated_rates(verdicts, decided.contrast, own_best=own_best)
     return statements("calibration", rates)
 
 

@@ -104,6 +104,7 @@ def test_negative_controls_fail_loudly() -> None:
         "last 100 steps of one seed, Welch",
         "each arm by its own interval",
         "a seed at a time, first hit counts",
+        "own best values by the plain paired t",
     }
     assert shares["last 100 steps of one seed, Welch"] > 0.5
     assert min(shares.values()) > 0.15

@@ -7,6 +7,7 @@ import pytest
 
 from gspo_lab.analysis.stats.peaks import (
     best_without_seed,
+    peak_difference_variance,
     peak_heights,
     peak_is_inside,
     peak_places,
@@ -27,6 +28,20 @@ def test_a_peak_chosen_on_its_own_seeds_would_be_too_high() -> None:
     noise = np.random.default_rng(0).normal(size=(2000, 4, 5))
     assert np.mean([peak_heights(scores) for scores in noise]) == pytest.approx(0.0, abs=0.03)
     assert noise.mean(axis=1).max(axis=1).mean() > 0.5
+
+
+def test_the_variance_of_a_difference_of_peaks_has_what_the_choice_adds() -> None:
+    baseline = np.array([[0.2, 0.9, 0.1], [0.6, 0.5, 0.1], [0.7, 0.5, 0.1]])
+    treatment = baseline.copy()
+    treatment[:, 1] += [0.1, 0.2, 0.3]
+    estimate = peak_difference_variance(baseline, treatment)
+    # Both arms are best at the second value, with means .633 and .833. There the differences are
+    # .1, .2, .3, of variance .01. At the others they are 0, so the median variance is 0.
+    # Heights: .2, .5, .5 of the baseline as above; 1, .7, .8 of the treatment. Their differences
+    # .8, .2, .3 have the mean .4333, which is .2333 from that at the second value, .2.
+    within = (2 * 0.0 + 2 * 0.01) / (2 + 2)
+    assert estimate.variance == pytest.approx(within + 3 * (1.3 / 3 - 0.2) ** 2)
+    assert estimate.rule.degrees(3) == 4
 
 
 def test_one_seed_can_choose_nothing() -> None:
