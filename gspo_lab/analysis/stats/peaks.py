@@ -45,10 +45,15 @@ def peak_heights(scores_SD: Floats) -> Floats:
     return heights_S
 
 
+def peak_rule(values: int) -> VarianceRule:
+    """The rule by which two arms, each with runs at so many values, estimate the variance."""
+    return VarianceRule(2 * values)
+
+
 def peak_difference_variance(baseline_SD: Floats, treatment_SD: Floats) -> VarianceEstimate:
     """s~^2 of one seed's difference of `peak_heights`, with what the choice of the values adds."""
     seeds, values = baseline_SD.shape
-    rule = VarianceRule(2 * values)
+    rule = peak_rule(values)
     by_value = (treatment_SD - baseline_SD).var(axis=0, ddof=1)
     at_all_seeds_S = _at_best_mean(treatment_SD) - _at_best_mean(baseline_SD)
     heights_S = peak_heights(treatment_SD) - peak_heights(baseline_SD)

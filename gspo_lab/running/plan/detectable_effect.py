@@ -12,6 +12,7 @@ from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.readings import Source, average, middle
 from gspo_lab.analysis.readings.answers import answers_variance
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule, contrast_rule
+from gspo_lab.analysis.stats.peaks import peak_rule
 from gspo_lab.analysis.stats.power import (
     detectable_factor,
     detection_chance,
@@ -166,6 +167,8 @@ def detectable(study: Study, runs: Path, assumed_sd: OptionalFloat = None) -> De
     rule = study.verdict
     n = len(study.deciding)
     pair_rule = VarianceRule(len(study.treatments) + 1) if len(study.treatments) > 1 else PLAIN
+    if rule.over is not None and study.sweep is not None:
+        pair_rule = peak_rule(len(study.sweep.doses))
     variance_rule = pair_rule
     if rule.contrast is not None:
         variance_rule = contrast_rule(list(rule.contrast.values()))
