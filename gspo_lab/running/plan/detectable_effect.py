@@ -166,8 +166,10 @@ def detectable(study: Study, runs: Path, assumed_sd: OptionalFloat = None) -> De
     """The study's power with the assumed sd, or with that of earlier runs like the planned ones."""
     rule = study.verdict
     n = len(study.deciding)
-    pair_rule = VarianceRule(len(study.treatments) + 1) if len(study.treatments) > 1 else PLAIN
+    compared = len(study.treatments)
+    pair_rule = VarianceRule(compared + 1) if compared > 1 else PLAIN
     if rule.over is not None and study.sweep is not None:
+        compared = len({arm.of for arm in study.arms.values()}) - 1
         pair_rule = peak_rule(len(study.sweep.doses))
     variance_rule = pair_rule
     if rule.contrast is not None:
@@ -182,7 +184,7 @@ def detectable(study: Study, runs: Path, assumed_sd: OptionalFloat = None) -> De
     elif rule.contrast is not None:
         noise = _of_contrast(pairs, study, runs, rule.contrast)
     fixed = Rule(rule.margin, rule.alpha, study.looks)
-    pair_alpha = strictest(fixed, len(study.treatments))
+    pair_alpha = strictest(fixed, compared)
     alpha = pair_alpha if rule.contrast is None else strictest(fixed, 1)
     if noise.sd is None:
         factors = ", ".join(
