@@ -24,7 +24,7 @@ from gspo_lab.cli.shared_options import (
     warn,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.runfolder import RunFolder
@@ -79,11 +79,11 @@ def evaluate(
         int | None, typer.Option(help="Answers per problem (avg@k). Default: the benchmark's.")
     ] = None,
     temperature: Annotated[
-        float | None,
+        OptionalFloat,
         typer.Option(help="Sampling temperature; 0 is greedy. Default: the benchmark's."),
     ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Nucleus sampling. Default: the benchmark's.")
+        OptionalFloat, typer.Option(help="Nucleus sampling. Default: the benchmark's.")
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Token limit of an answer. Default: the benchmark's.")
@@ -114,7 +114,7 @@ def evaluate(
         str, typer.Option(help="Device that torch knows: auto, cpu, cuda, cuda:1.")
     ] = "auto",
     published: Annotated[
-        float | None,
+        OptionalFloat,
         typer.Option(help="Compare the score with this published number, per cent or a share."),
     ] = None,
     published_answers: Annotated[

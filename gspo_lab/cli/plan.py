@@ -23,7 +23,7 @@ from gspo_lab.cli.shared_options import (
     with_study,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.common.states import Exit
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def plan(
         ),
     ] = False,
     clip_target: Annotated[
-        float | None,
+        OptionalFloat,
         typer.Option(
             help="With --advise: share to clip after mini-batch 0. Default: each arm's clip_target."
         ),
@@ -198,8 +198,8 @@ objective = "grpo"
 def _advise(
     load: "Callable[..., Study]",
     task: str,
-    clip_target: float | None,
-    sd: float | None,
+    clip_target: OptionalFloat,
+    sd: OptionalFloat,
     jobs: int | None,
     ignore_memory_check: bool,
     *,

@@ -13,6 +13,7 @@ from gspo_lab.cli.output import print_lines
 from gspo_lab.common.atomic_files import WAIT_SECONDS
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY, SUBJECT, SUBJECTS, database_of
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.registry import unlisted
 from gspo_lab.running.launch import LAUNCHERS
 
@@ -89,7 +90,7 @@ more.
 """
 
 
-def _possible(sd: float | None) -> float | None:
+def _possible(sd: OptionalFloat) -> OptionalFloat:
     if sd is not None and not 0 <= sd <= LARGEST_SD:
         raise LabError(
             f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd"

@@ -15,6 +15,9 @@ JsonMapping = Mapping[str, Any]
 Interval = tuple[float, float]
 """Its lower and its upper end."""
 
+Strings = tuple[str, ...]
+"""Names, words or lines, in order."""
+
 OptionalFloat = float | None
 """A number; None: it was not measured, or there is none. It is never 0 in that place."""
 

@@ -27,7 +27,7 @@ from gspo_lab.common.atomic_files import (
     write_json,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.states import LAST_WORDS, STARTED, Phase, State
 from gspo_lab.recording.journal import Journal, JournalReader, from_end, in_force, scan
 from gspo_lab.recording.records import RunStatus, StepRecord
@@ -53,7 +53,7 @@ def _with_absolute_paths(content: JsonObject, folder: Path, *keys: str) -> JsonO
     }
 
 
-def _folders(content: JsonObject) -> tuple[str, ...]:
+def _folders(content: JsonObject) -> Strings:
     """The keys of run.json that name a folder; an imported run has none."""
     return () if content.get("origin") else ("base", "warm_start")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat, Strings
 from gspo_lab.report.templating import NOT_MEASURED, format_number, percent
 
 Position = float | str
@@ -81,7 +81,7 @@ class Chart:
     note: str = ""
     finding: str = ""
     """What the figure shows of this study, in a sentence; its heading, above the title."""
-    focus: tuple[str, ...] = ()
+    focus: Strings = ()
     """The arms that the figure is about: all others are grey. Empty: each arm has its colour."""
     reading: str = ""
     """The key of the reading (`readings.Reading.key`) that the values are."""

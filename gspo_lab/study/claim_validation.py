@@ -7,6 +7,7 @@ from dataclasses import fields
 from itertools import chain
 from typing import get_args, get_type_hints
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.registry import look_up, nearest, unlisted
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.study.verdict_tables import ClaimTable
@@ -34,7 +35,7 @@ LISTS = {name: f"gspo_lab.analysis.claims:{name}" for name in ("LIBRARY", "UNTES
 """Where the built-in claims are listed; imported only for a study that declares claims."""
 
 
-def claim_names() -> tuple[str, ...]:
+def claim_names() -> Strings:
     """The names that a study may give without a metric: claims of the libraries, and the untested
     ones.
     """

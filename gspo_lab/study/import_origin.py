@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
 from gspo_lab.study.dotted_keys import flat, read, set_dotted, under
 from gspo_lab.study.schema import Settings
 
@@ -29,7 +29,7 @@ class Origin:
     """A path or an address, for people."""
     version: str | None = None
     """The program's; None: not known."""
-    converted: tuple[str, ...] = ()
+    converted: Strings = ()
     """How the records differ from the program's: "reward is train/reward", "rows are means of 10
     steps".
     """

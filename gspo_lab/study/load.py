@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
 from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.common.text import counted
 from gspo_lab.study.claim_validation import broken_claims
@@ -187,7 +187,7 @@ def _broken_verdict(
     return problems
 
 
-def _mirror(raw: JsonObject, problems: list[str]) -> tuple[str, ...]:
+def _mirror(raw: JsonObject, problems: list[str]) -> Strings:
     """Take `mirror` out of the table `[record]`, whose remaining keys belong to each run."""
     record = raw.get("record")
     if not isinstance(record, dict) or "mirror" not in record:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.registry import unlisted
 from gspo_lab.study.schema import RATE
 
@@ -80,7 +80,7 @@ def command_of(
     steps: int | None,
     arms: Sequence[str] | None,
     name: str | None,
-) -> tuple[str, ...]:
+) -> Strings:
     """The arguments of `gspo-lab run` that repeat this study; a file with an absolute path is taken
     from studies/.
     """
@@ -109,7 +109,7 @@ def seed_words(seeds: int | Sequence[int] | None) -> list[str]:
     return ["--seeds", ",".join(map(str, seeds))]
 
 
-def drop_options(words: Sequence[str], *options: str) -> tuple[str, ...]:
+def drop_options(words: Sequence[str], *options: str) -> Strings:
     """The arguments without these options and their values."""
     pairs = zip(words[1::2], words[2::2], strict=False)
     return (*words[:1], *chain.from_iterable(pair for pair in pairs if pair[0] not in options))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gspo_lab.common.atomic_files import folder_digest
 from gspo_lab.common.paths import beside, cache_folder
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.study.declaration import Arm, Band, Declaration, digest
 from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, with_placeholders
@@ -67,7 +67,7 @@ class Run:
     arm: str
     seed: int
     settings: Settings
-    declared: tuple[str, ...]
+    declared: Strings
     reference_bands: dict[str, Band]
     """The clip range of each ratio rule, as in `Declaration`."""
     base: str = "."
@@ -138,12 +138,12 @@ class Study(Declaration):
     """The seeds that the file itself declares."""
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
     """The options of launchers. They are not part of the declaration."""
-    mirror: tuple[str, ...] = field(default=(), compare=False)
+    mirror: Strings = field(default=(), compare=False)
     """Programs that show the study while it runs (`exporters.TARGETS`).
 
     They are not part of the declaration.
     """
-    command: tuple[str, ...] = field(default=(), compare=False)
+    command: Strings = field(default=(), compare=False)
 
     @property
     def base(self) -> Path:

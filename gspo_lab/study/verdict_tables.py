@@ -12,6 +12,7 @@ from pydantic.functional_validators import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from gspo_lab.common.keys import HUGE, MANY, Name, Table
+from gspo_lab.common.plain_data import OptionalFloat
 
 Statistic = Literal[
     "mean over updates",
@@ -90,7 +91,7 @@ class VerdictTable(Table):
     margin: float = Field(
         0.02, gt=0, le=1, description="differences within plus or minus this are equivalent"
     )
-    reward_margin: float | None = Field(
+    reward_margin: OptionalFloat = Field(
         None,
         gt=0,
         le=HUGE,
@@ -176,8 +177,8 @@ class ClaimTable(Table):
     comparison: Literal["difference", "ratio"] | None = Field(
         None, description="`of` - `against`, or `of` / `against`"
     )
-    above: float | None = Field(None, description="expected above this")
-    below: float | None = Field(None, description="expected below this")
+    above: OptionalFloat = Field(None, description="expected above this")
+    below: OptionalFloat = Field(None, description="expected below this")
     inside: list[float] | None = Field(
         None, min_length=2, max_length=2, description="expected between these two"
     )

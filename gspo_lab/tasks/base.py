@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, Strings
 from gspo_lab.common.registry import unlisted
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Problem:
     prompt: str
     reference: str
     demonstration: str | None = None
-    demonstrated_turns: tuple[str, ...] | None = None
+    demonstrated_turns: Strings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Grade:
     None: the last turn earned it. `rewards`: the rewards that the task names.
     """
 
-    reward: float | None
+    reward: OptionalFloat
     correct: bool | None
     extracted: str | None = None
     reason: str = ""
@@ -119,7 +119,7 @@ class Task(Protocol):
     name: str
     grader: str
     """Name and version of the grading rule, stored with every grade: `"addition/1"`."""
-    stop: tuple[str, ...]
+    stop: Strings
     """Texts that end a response, beside the end-of-sequence token."""
     max_tokens: int
     """A token limit with room for a correct answer of a built-in (byte-level) model."""
@@ -133,7 +133,7 @@ class Task(Protocol):
     max_turns: int = 1
     """Most turns of a response. With more than one, `reply` follows each but the last."""
 
-    reward_names: tuple[str, ...] = ()
+    reward_names: Strings = ()
     """The names of the rewards that every grade has in `rewards`; without names it has `reward`
     alone.
     """
@@ -299,7 +299,7 @@ def choice(task: str, name: str, value: T, choices: Sequence[T]) -> T:
     return value
 
 
-def reward_names(task: str, names: object) -> tuple[str, ...]:
+def reward_names(task: str, names: object) -> Strings:
     """`names` as different names of rewards, or LabError."""
     listed: list[Any] = [*names] if isinstance(names, list | tuple) else [None]
     if not all(isinstance(name, str) and name for name in listed) or len({*listed}) < len(listed):

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import beside
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, Strings
 from gspo_lab.common.registry import look_up
 from gspo_lab.common.user_code import source_digest
 from gspo_lab.tasks.base import (
@@ -78,7 +78,7 @@ class Custom(Task):
 
     name: str
     grader: str
-    stop: tuple[str, ...]
+    stop: Strings
     max_tokens: int
     function: Grader
     source: str
@@ -87,7 +87,7 @@ class Custom(Task):
     seconds: int = DEFAULT_SECONDS
     replier: Replier | None = None
     max_turns: int = 1
-    reward_names: tuple[str, ...] = ()
+    reward_names: Strings = ()
 
     def problems(self, split: str) -> Problems:
         """All problems of the split, in the order of their file."""
@@ -390,7 +390,7 @@ def _prompt_id(prompt: str) -> str:
     return hashlib.sha256(prompt.encode()).hexdigest()[:12]
 
 
-def _stop(name: str, value: object) -> tuple[str, ...]:
+def _stop(name: str, value: object) -> Strings:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(
         isinstance(text, str) and text for text in texts

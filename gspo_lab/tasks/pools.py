@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.tasks.base import Grade, Problem, Problems, Task, flag, integer_option
 
 SPLITS = ("train", "held-out")
@@ -96,7 +97,7 @@ class Generated(Task, ABC, Generic[T]):
     `words`: questions are sentences for chat models, with at most `words_tokens` tokens per answer.
     """
 
-    stop: tuple[str, ...] = ("\n",)
+    stop: Strings = ("\n",)
 
     def __init__(self, train: int, held_out: int, words: bool, words_tokens: int) -> None:
         self.train = integer_option(self.name, "train", train, 1, 1_000_000)

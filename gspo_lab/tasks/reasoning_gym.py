@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.registry import nearest, one_line_error
 from gspo_lab.tasks.base import Grade, Problem, Problems, Task, choice, integer_option
 from gspo_lab.tasks.benchmarks.final_answers import NoAnswer, without_thinking
@@ -33,7 +33,7 @@ class ReasoningGym(Task):
 
     chat = True
     prompt_version = "reasoning-gym/1"
-    stop: tuple[str, ...] = ()
+    stop: Strings = ()
 
     def __init__(
         self,

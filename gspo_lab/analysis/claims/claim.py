@@ -9,6 +9,7 @@ from gspo_lab.analysis.claims.data import ClaimData
 from gspo_lab.analysis.claims.estimates import Estimates
 from gspo_lab.analysis.claims.preconditions import Need
 from gspo_lab.analysis.claims.published import CounterEvidence, counter_evidence
+from gspo_lab.common.plain_data import Strings
 
 EvidenceGrade = Literal["A", "A/B", "B", "C", "C/D", "D"]
 """A: exact identity. B: stable at toy scale. C: learning outcome. D: needs a large mixture of
@@ -32,7 +33,7 @@ class Claim:
     published: str
     criterion: str
     evaluate: Callable[..., Estimates]
-    roles: tuple[str, ...]
+    roles: Strings
     needs: tuple[Need, ...] = ()
     for_support: tuple[Need, ...] = ()
     counter: tuple[CounterEvidence, ...] = ()

@@ -40,6 +40,7 @@ from gspo_lab.analysis.readings.runs import deciding_runs, first_settled
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import Stability
 from gspo_lab.analysis.stats.curve_summaries import carry_last_finite
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.study import Settings
 from gspo_lab.study.verdict_tables import VerdictTable
 
@@ -60,7 +61,7 @@ class ClaimData:
     ungraded_wrong: bool = False
 
     @property
-    def arms(self) -> tuple[str, ...]:
+    def arms(self) -> Strings:
         """The arms of the claim, in the order of its roles."""
         return tuple(self.roles.values())
 

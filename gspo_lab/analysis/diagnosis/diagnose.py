@@ -6,6 +6,7 @@ from gspo_lab.analysis.diagnosis import clipping, learning, sampling
 from gspo_lab.analysis.diagnosis.log import TrainingLog
 from gspo_lab.analysis.diagnosis.setup import Setup, setup_of
 from gspo_lab.analysis.diagnosis.signals import LEVELS, SIGNALS, Case, Finding, Level, find
+from gspo_lab.common.plain_data import Strings
 
 MODULES = (clipping, sampling, learning)
 """The modules whose functions are the signals, in the order of a diagnosis."""
@@ -23,7 +24,7 @@ class Diagnosis:
     source: str
     setup: Setup
     steps: int
-    notes: tuple[str, ...]
+    notes: Strings
     signals: tuple[Finding, ...]
 
     @property

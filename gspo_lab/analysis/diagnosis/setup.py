@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
-from gspo_lab.common.plain_data import JsonMapping, table_beside
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, table_beside
 from gspo_lab.exchange.importers.trl import MODEL_KEYS
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
@@ -47,13 +47,13 @@ class Setup:
     version: str | None = None
     level: str | None = None
     loss: str | None = None
-    low: float | None = None
-    high: float | None = None
+    low: OptionalFloat = None
+    high: OptionalFloat = None
     updates: int | None = None
     aggregation: str | None = None
     old: str | None = None
     corrected: bool | None = None
-    staleness: float | None = None
+    staleness: OptionalFloat = None
     replay: str | None = None
     dense: bool | None = None
     max_tokens: int | None = None
@@ -74,7 +74,7 @@ class Setup:
         return self.loss in (None, CLIP)
 
     @property
-    def widest(self) -> float | None:
+    def widest(self) -> OptionalFloat:
         """The larger side of the range."""
         return max(self.low or 0, self.high or 0) or None
 

@@ -23,7 +23,7 @@ from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.common.reason import Reason, Reasons
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, seed_numbers, seeds_text, signed
@@ -108,7 +108,7 @@ class Decision:
     verdicts: dict[str, Comparison] = field(default_factory=dict)
     contrast: Comparison | None = None
     """The declared contrast, which then answers the question in place of the arms."""
-    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: dict[str, Strings] = field(default_factory=dict)
     described: Reasons = ()
     """Descriptive: what the runs of the remaining seeds show."""
     ungraded: dict[str, Ungraded] = field(default_factory=dict)
@@ -315,7 +315,7 @@ def _pairs(
     baseline: str,
     arm: str,
     absent: str = "not begun",
-) -> tuple[Pairs, tuple[str, ...]]:
+) -> tuple[Pairs, Strings]:
     """The final scores of each seed whose two runs have one, and the runs without one.
 
     A run without a score is named with its state; `absent` is that of a run without records.

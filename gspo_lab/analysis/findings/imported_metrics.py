@@ -13,7 +13,7 @@ from operator import itemgetter
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.answers import scores
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.recording.store.records import LENGTH, read_ends, read_lengths, read_own_numbers
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.dotted_keys import BAND
@@ -65,9 +65,9 @@ class ImportedMetrics:
     """
 
     names: Mapping[str, tuple[LoggedName, ...]]
-    apart: tuple[str, ...]
+    apart: Strings
     """Quantities that two arms define differently, so that nothing subtracts them."""
-    warnings: tuple[str, ...]
+    warnings: Strings
     rewards_differ: bool = False
     """Whether two arms' training rewards may be sums of different functions."""
 

@@ -25,7 +25,7 @@ from gspo_lab.analysis.readings.curves import Movement, movement, reward_curves
 from gspo_lab.analysis.readings.runs import deciding_runs
 from gspo_lab.analysis.stats import PairedT, paired_t
 from gspo_lab.analysis.stats.ed50 import DoseLimits, dose_ratios, half_collapse
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.common.reason import Reason
 
 LENGTH = "rollout.max_tokens"
@@ -197,7 +197,7 @@ class DoseResponse:
     arms: dict[str, ArmResponse]
     ratios: dict[str, DoseLimits]
     about: Reason | None = None
-    not_counted: tuple[str, ...] = ()
+    not_counted: Strings = ()
 
 
 @once

@@ -29,7 +29,7 @@ from gspo_lab.analysis.matching.tuning_check import tuning_check
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ACCEPTED, STUDY
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.text import counted, first_few, listed, seeds_text
 from gspo_lab.recording.store import Evidence, audit
 from gspo_lab.recording.store.traces import read_starts
@@ -80,7 +80,7 @@ class Acceptance:
 
     reason: str
     time: str
-    differences: tuple[str, ...]
+    differences: Strings
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,18 @@ class Certificate:
         yield from ((None, check) for check in self.of_the_study)
 
     @cached_property
-    def undeclared(self) -> tuple[str, ...]:
+    def undeclared(self) -> Strings:
         """Every undeclared difference by the name under which it can be accepted."""
         return tuple(name for name, _, _, _ in self._mismatches)
 
     @cached_property
-    def open(self) -> tuple[str, ...]:
+    def open(self) -> Strings:
         """The undeclared differences that were not accepted."""
         covered = set(chain.from_iterable(entry.differences for entry in self.acceptances))
         return tuple(name for name in self.undeclared if name not in covered)
 
     @cached_property
-    def unproven(self) -> tuple[str, ...]:
+    def unproven(self) -> Strings:
         """The deciding checks for which a pair's runs recorded nothing; the verdict then names
         them.
         """
@@ -128,7 +128,7 @@ class Certificate:
         return tuple(name for name in DECIDING if name in counts and counts[name][Match.UNKNOWN])
 
     @cached_property
-    def on_trust(self) -> tuple[str, ...]:
+    def on_trust(self) -> Strings:
         """One sentence per program that recorded imported runs; empty if the lab's workers recorded
         all runs.
         """
@@ -156,13 +156,13 @@ class Certificate:
         return not self.open
 
     @property
-    def reasons(self) -> dict[str, tuple[str, ...]]:
+    def reasons(self) -> dict[str, Strings]:
         """Per arm why a verdict against the baseline is forbidden, for `stats.decide`; allowed arms
         are left out.
         """
         return self.differences_from(self.baseline)
 
-    def differences_from(self, baseline: str) -> dict[str, tuple[str, ...]]:
+    def differences_from(self, baseline: str) -> dict[str, Strings]:
         """`reasons` with another arm as the baseline."""
         is_open = set(self.open)
         seeds: dict[str, dict[tuple[str, str], list[int]]] = {}

@@ -14,7 +14,7 @@ from typing import Any
 from gspo_lab.analysis.matching.run_pair import declared, format_value
 from gspo_lab.analysis.matching.trace import Trace, traces
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.text import counted
 from gspo_lab.recording.records import ROLLOUT, UpdateRecord, is_time
@@ -63,7 +63,7 @@ class Difference:
     where: str
     value_a: str
     value_b: str
-    context: tuple[str, ...] = ()
+    context: Strings = ()
     declared: bool = False
     later: tuple["Difference", ...] = ()
 

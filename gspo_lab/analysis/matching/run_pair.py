@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from gspo_lab.analysis.matching.trace import Trace
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, Strings
 from gspo_lab.common.text import first_few
 from gspo_lab.study import Arm, ArmsByName
 from gspo_lab.study.dotted_keys import BAND, differing, under
@@ -37,7 +37,7 @@ class Check:
     name: str
     state: Match
     detail: str
-    parts: tuple[str, ...] = ()
+    parts: Strings = ()
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class RunPair:
 
     run_a: Trace
     run_b: Trace
-    declared_keys: tuple[str, ...]
-    undeclared_keys: tuple[str, ...]
+    declared_keys: Strings
+    undeclared_keys: Strings
 
     @property
     def traces(self) -> tuple[Trace, Trace]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.records.update import CLIP_FRACTION
@@ -122,7 +122,7 @@ class Trace:
     parsed: Settings | None
     """None where they are no valid settings."""
     settings: JsonObject
-    declared: tuple[str, ...]
+    declared: Strings
     bands: JsonObject
     starts: tuple[WorkerStart, ...]
     prompts: PromptDigests

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gspo_lab.analysis.matching.run_pair import Check, Fault, Match, differs, format_value
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.common.states import State
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.answers import score_rows
@@ -49,8 +49,8 @@ class Trials:
     """
 
     rounds: tuple[TuningRound, ...] = ()
-    open: tuple[str, ...] = ()
-    dead: tuple[str, ...] = ()
+    open: Strings = ()
+    dead: Strings = ()
     chosen: Mapping[str, int] | None = None
 
 

@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings.runs import FINISHED, Source, once, runs
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, Strings
 from gspo_lab.recording.store import Evidence, answers
 from gspo_lab.recording.store.traces import read_later_evaluations
 from gspo_lab.study.verdict_tables import score_named
@@ -46,7 +46,7 @@ class GradedAnswers:
     """
 
     seeds: tuple[int, ...]
-    problems: tuple[str, ...]
+    problems: Strings
     grade_SEIK: Floats
     k: int = 1
 

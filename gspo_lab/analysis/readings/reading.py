@@ -27,7 +27,7 @@ from gspo_lab.analysis.readings.runs import (
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.recording.records.update import CLIP_FRACTION, EVALUATED_TOKENS
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.schema import RECORD_TABLES, Column, metric_columns
@@ -372,7 +372,7 @@ def _has_shared_pools(reading: Reading) -> bool:
     return usual and reading.reduce is Reduce.MEAN and reading.metric in TOGETHER
 
 
-def _group(reading: Reading, by: str) -> tuple[str, ...]:
+def _group(reading: Reading, by: str) -> Strings:
     if by == "minibatch" and _has_shared_pools(reading):
         return TOGETHER
     if by == "step" and reading in map(signal, BY_STEP):
@@ -410,7 +410,7 @@ def _read_groups(
     source: Source,
     table: str,
     by: str,
-    metrics: tuple[str, ...],
+    metrics: Strings,
     steps: Steps,
     minibatch: Minibatch,
     pooling: str,

@@ -20,7 +20,7 @@ import numpy as np
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.moderated import moderated_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, paired_scores
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Ranking:
     """
 
     places: tuple[ArmRank, ...]
-    may_be_best: tuple[str, ...]
+    may_be_best: Strings
     """The arms than which no other is told to be better."""
     seeds: int
     separated: int

@@ -30,7 +30,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat, Strings
 from gspo_lab.common.reason import Reason, Reasons, joined
 from gspo_lab.common.text import listed
 
@@ -153,7 +153,7 @@ class Rule:
     alpha: float = 0.05
     looks: tuple[int, ...] = ()
     power: float = 0.8
-    order: tuple[str, ...] = ()
+    order: Strings = ()
     """Arms tested in this order, each at the whole alpha until one fails; empty:
 
     Holm's step-down.
@@ -193,7 +193,7 @@ class Scores:
     collapsed: Counts | None = None
     unstable: Counts | None = None
     withheld_because: Reasons = ()
-    unproven: tuple[str, ...] = ()
+    unproven: Strings = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ class Comparison(Verdict):
     detectable_range: Interval | None
     collapsed: tuple[Proportion, Proportion] | None
     notes: Reasons
-    unproven: tuple[str, ...] = ()
+    unproven: Strings = ()
     unstable: Counts | None = None
     """Per arm (k, n): the unstable runs of those that could be judged. None: not known."""
 

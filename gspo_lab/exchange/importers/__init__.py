@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers import build_declaration as declarations
 from gspo_lab.exchange.importers.base import RunSpec
@@ -51,7 +52,7 @@ class Imported:
 
     study: str
     runs: tuple[ImportedRun, ...]
-    notes: tuple[str, ...]
+    notes: Strings
 
 
 Done = list[tuple[str, int, Conversion]]

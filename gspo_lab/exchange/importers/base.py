@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Table
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, Strings
 from gspo_lab.recording.records import AnswerRecord
 
 LoggedRow = tuple[int, JsonMapping]
@@ -112,13 +112,13 @@ class RunSpec(Table):
     ignore: list[str] = Field([])
     config: str | None = None
 
-    def names_of(self, key: str, *usual: str) -> tuple[str, ...]:
+    def names_of(self, key: str, *usual: str) -> Strings:
         """The source's names for `step`, `arm`, `seed`, `run` and so on: the mapped name, else the
         key and its usual names.
         """
         return (self.map[key],) if key in self.map else (key, *usual)
 
-    def step_names(self) -> tuple[str, ...]:
+    def step_names(self) -> Strings:
         """The source's names for the step: the mapped name, else the usual ones."""
         return (self.map["step"],) if "step" in self.map else STEPS
 
@@ -156,7 +156,7 @@ def json_value(text: Any) -> Any:
         return None
 
 
-def parse_number(value: Any) -> float | None:
+def parse_number(value: Any) -> OptionalFloat:
     """A number (NaN and infinity included), also from text or a truth value.
 
     None for any other value, and for `1_000`, which is a number in Python's source only.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.recording.records.metric import key, metric, nine_quantiles
 
 R = TypeVar("R")
@@ -50,7 +50,7 @@ class Reduction:
     """A function with the names of the arrays that it reads; None if one is missing."""
 
     function: Callable[..., Any]
-    arrays: tuple[str, ...]
+    arrays: Strings
 
     def __call__(self, arrays: Mapping[str, Array]) -> Any:
         """The function's value for a mini-batch with these arrays."""

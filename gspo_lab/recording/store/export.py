@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError, require_package
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.registry import unlisted
 from gspo_lab.recording.store.database import explained, reading
 from gspo_lab.recording.store.schema import (
@@ -26,7 +27,7 @@ FORMATS: tuple[Format, ...] = ("csv", "parquet")
 
 OF_A_STUDY = "WHERE study = ?"
 OF_ITS_RUNS = "WHERE run_id IN (SELECT run_id FROM runs WHERE study = ?)"
-PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
+PARTS: dict[str, tuple[str, Strings]] = {
     # table or view: how it is restricted to a study, and what it is sorted by
     "studies": (OF_A_STUDY, STUDIES.key),
     "runs": (OF_A_STUDY, RUNS.key),

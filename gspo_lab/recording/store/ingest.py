@@ -38,7 +38,7 @@ from gspo_lab.common.paths import (
     database_lock,
     database_of,
 )
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat, Strings
 from gspo_lab.common.states import STARTED, State
 from gspo_lab.recording import journal
 from gspo_lab.recording.journal import digest_before
@@ -87,13 +87,13 @@ class IngestReport:
     """
 
     runs: int
-    changed: tuple[str, ...]
+    changed: Strings
     records: int
-    damaged: tuple[str, ...] = ()
+    damaged: Strings = ()
     """A message about each journal with unreadable lines, those of earlier ingests included."""
     replaced: Path | None = None
     """Where `rebuild` keeps the damaged database that it has replaced."""
-    edited: tuple[str, ...] = ()
+    edited: Strings = ()
     """The runs whose records `rebuild` found changed in the old database, not in their files."""
 
 
@@ -152,7 +152,7 @@ def rebuild(runs: Path) -> IngestReport:
     return replace(report, replaced=backup, edited=edited)
 
 
-def _edited(connection: sqlite3.Connection, old: Path) -> tuple[str, ...]:
+def _edited(connection: sqlite3.Connection, old: Path) -> Strings:
     """The runs whose records differ in the `old` database, though their files have not changed
     since. Empty where it has other tables."""
     if not old.exists():

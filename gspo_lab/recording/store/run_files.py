@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gspo_lab.common.atomic_files import BROKEN_SEAL, as_text, is_seal_broken
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECT, SUBJECTS
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.states import State
 
 END_LOST = 2
@@ -221,7 +221,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def damage_messages(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
+def damage_messages(connection: sqlite3.Connection, runs: Path) -> Strings:
     """A line for each journal with missing records."""
     return tuple(
         f"{runs / path}{PLACES[gap].format(lines)}; what it recorded is missing from every number. "

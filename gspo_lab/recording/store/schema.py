@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import table_beside
+from gspo_lab.common.plain_data import Strings, table_beside
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import (
@@ -55,10 +55,10 @@ class TableSpec:
 
     name: str
     meaning: str
-    key: tuple[str, ...]
+    key: Strings
     columns: tuple[Column, ...]
     clustered: bool = True
-    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    names: Strings = field(init=False, repr=False, compare=False)
     """The columns' names in their order."""
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ def _table(name: str) -> TableSpec:
 
 
 def _record_table(
-    record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True
+    record: type[Record], key: Strings, meaning: str, clustered: bool = True
 ) -> TableSpec:
     columns_of = field_columns(record)
     identity = [column for name, column in SHARED.items() if name in key]

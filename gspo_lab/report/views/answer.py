@@ -18,6 +18,7 @@ from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats.ranking import Ranking
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import duration, last_evaluations, listed
 from gspo_lab.report.chart import Chart
@@ -91,7 +92,7 @@ class AnswerView(View):
     tables: PageOnly[list[ArmsTable]]
     matching: PageOnly[str]
     replicated: PageOnly[str]
-    details: PageOnly[tuple[str, ...]]
+    details: PageOnly[Strings]
     """What a terminal and the gist of the Markdown say besides: verdicts, notes, replications."""
     key: PageOnly[str]
     """The study's label, for the address of the chosen baseline."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gspo_lab.analysis.claims import Claim, Estimate, Result, judge
 from gspo_lab.analysis.claims.published import CounterEvidence
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.report.templating import NOT_MEASURED, format_number, limits
 from gspo_lab.report.views.verdicts import Tone, tone
 from gspo_lab.report.views.view import Inlined, PageOnly, View
@@ -22,7 +22,7 @@ class LibraryEntry:
     source_value: str
     criterion: str
     needs: list[str]
-    roles: tuple[str, ...]
+    roles: Strings
     counter_evidence: tuple[CounterEvidence, ...]
 
 

@@ -17,7 +17,7 @@ from gspo_lab.analysis.readings import Source, summarise
 from gspo_lab.analysis.readings.answers import benches as benches_of
 from gspo_lab.analysis.readings.answers import scores as scores_of
 from gspo_lab.analysis.readings.reading import CLIP
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, Strings
 from gspo_lab.common.text import MINUS, difference, level
 from gspo_lab.recording.records.update import CLIP_FRACTION
 from gspo_lab.recording.store.records import step_rows
@@ -90,7 +90,7 @@ class CurvesView(View):
     id = "curves"
     title = "Figures"
     figures: dict[str, Chart]
-    opened: tuple[str, ...]
+    opened: Strings
     """The ids of the figures that are not folded."""
 
 
@@ -118,7 +118,7 @@ def curves_view(study: Source) -> CurvesView:
     return CurvesView(opened | folded, tuple(opened))
 
 
-def _focus_on(chart: Chart | None, arms: tuple[str, ...]) -> Chart | None:
+def _focus_on(chart: Chart | None, arms: Strings) -> Chart | None:
     """A chart in which all other arms are grey."""
     return None if chart is None else replace(chart, focus=arms)
 

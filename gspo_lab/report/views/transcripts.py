@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.analysis.readings.runs import finished_runs, finished_seeds
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.text import visible
 from gspo_lab.recording.store import answers as store
 from gspo_lab.report.templating import HEAD, TAIL, slug
@@ -35,7 +35,7 @@ class TranscriptItem(NamedTuple):
     """
 
     problem: str
-    tags: tuple[str, ...]
+    tags: Strings
     arms: dict[str, int | None]
 
 

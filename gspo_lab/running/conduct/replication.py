@@ -13,6 +13,7 @@ from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, STUDY, database_of
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.common.text import first_few
@@ -39,7 +40,7 @@ class Replication:
     begun: bool
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def lines(self) -> Strings:
         """Two lines about it for a terminal."""
         verb = "goes on" if self.begun else "begins"
         seeds = ", ".join(map(str, self.study.seeds))
@@ -207,7 +208,7 @@ def _study(
     return study if file_study is None else replace(study, launch=file_study.launch)
 
 
-def _command(original: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
+def _command(original: Declaration, declared: Declaration, place: Path) -> Strings:
     """The arguments of `gspo-lab plan` or `run` for these arms, seeds and name, without the link
     to the original.
     """

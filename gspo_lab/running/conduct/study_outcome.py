@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source, runs
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.states import Exit, State
 from gspo_lab.running.conduct.worker_pool import WorkItemResult
 from gspo_lab.study import Study
@@ -15,7 +16,7 @@ class StudyOutcome:
     """The state of a study after `conduct`."""
 
     study: str
-    failures: tuple[str, ...]
+    failures: Strings
     exit_code: int
     """0: all needed runs finished; 1: some did not; 2: the user can fix the failure; 130:
     interrupted.

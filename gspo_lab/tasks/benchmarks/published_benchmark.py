@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.tasks.base import Grade, Problem, Problems, Task
 from gspo_lab.tasks.benchmarks.datasets import DataFile, DatasetRow, digest, rows
 from gspo_lab.tasks.benchmarks.final_answers import (
@@ -49,7 +50,7 @@ class Published(Task, ABC):
     known.
     """
 
-    stop: tuple[str, ...] = ()
+    stop: Strings = ()
     chat = True
     cut_is_wrong = True
     trains = False

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
 from gspo_lab.study import BenchTable, digest
 from gspo_lab.tasks import DATA_OPTIONS, build_task, task_key
 from gspo_lab.tasks.base import Problem, Task
@@ -30,8 +30,8 @@ class BenchmarkOverrides:
     """
 
     samples: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: OptionalFloat = None
+    top_p: OptionalFloat = None
     max_tokens: int | None = None
     problems: int | None = None
     plain: bool = False

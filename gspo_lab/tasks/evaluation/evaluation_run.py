@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 from gspo_lab import __version__
 from gspo_lab.common.cpu_count import cores
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
 from gspo_lab.recording.journal import Journal, from_dict
 from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.recording.runfolder import EvaluationFolder, SubjectFolder, same_run
@@ -78,7 +78,7 @@ class EvaluationResult:
 
     new: int
     missing: int
-    reasons: tuple[str, ...] = ()
+    reasons: Strings = ()
 
 
 def evaluate_subject(

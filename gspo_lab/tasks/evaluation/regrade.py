@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
 from gspo_lab.recording.records import GradeRecord, StoredAnswer
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import BenchTable, Run
@@ -155,7 +155,7 @@ class SpotCheck(NamedTuple):
 
     graded: int
     odd: tuple[tuple[str, str], ...]
-    left: tuple[str, ...]
+    left: Strings
 
 
 def _questions_changed(

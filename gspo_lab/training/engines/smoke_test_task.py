@@ -3,6 +3,7 @@
 `gspo-lab engines install --check` runs three steps of it, and tests do.
 """
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.tasks.base import Grade, Problem, Problems, Task
 
 
@@ -11,7 +12,7 @@ class SmokeTestTask(Task):
 
     name = "lottery"
     grader = "lottery/1"
-    stop: tuple[str, ...] = ("a", "e", "i", "o", "u")
+    stop: Strings = ("a", "e", "i", "o", "u")
     max_tokens = 12
 
     def problems(self, split: str) -> Problems:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Problems
 from gspo_lab.training.samplers.base import noise_key
@@ -22,7 +22,7 @@ MOST_WORDS = 200
 """Characters of a grader's last error that are told."""
 
 
-def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], most: float) -> None:
+def need_grades(step: int, graded: Sequence[tuple[str | None, OptionalFloat]], most: float) -> None:
     """LabError where the grader failed on more than `most` of a step's responses; `graded` holds
     each one's error and reward."""
     failed = [error or "it gave no reward" for error, reward in graded if reward is None]
@@ -36,7 +36,7 @@ def need_grades(step: int, graded: Sequence[tuple[str | None, float | None]], mo
 
 
 def step_numbers(
-    reward_PG: "Tensor", graded: Iterable[float | None], lengths: Iterable[int], truncated: int
+    reward_PG: "Tensor", graded: Iterable[OptionalFloat], lengths: Iterable[int], truncated: int
 ) -> JsonObject:
     """The fields of a StepRecord that follow from its responses.
 
@@ -76,7 +76,7 @@ class RunTotals:
     flops: float = 0.0
     device_seconds: float = 0.0
     prompt_digest: str = ""
-    seconds_record: float | None = None
+    seconds_record: OptionalFloat = None
 
     @staticmethod
     def of(step: JsonMapping | None) -> "RunTotals":

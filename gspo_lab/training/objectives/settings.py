@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gspo_lab.common.keys import HUGE, Key, Read, Table
-from gspo_lab.common.plain_data import Interval, JsonObject
+from gspo_lab.common.plain_data import Interval, JsonObject, OptionalFloat
 from gspo_lab.training.objectives.ratios import Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
@@ -92,7 +92,7 @@ class Common(Table):
         lt=1,
         description="share of active tokens (level token) or responses to clip after mini-batch 0",
     )
-    dual_clip: Annotated[float | None, Key(affects="ratio", peers="verl areal")] = Field(
+    dual_clip: Annotated[OptionalFloat, Key(affects="ratio", peers="verl areal")] = Field(
         None,
         gt=1,
         le=HUGE,
@@ -182,13 +182,13 @@ class Common(Table):
         "none",
         description="weight or mask for the difference between sampler and old policy",
     )
-    mismatch_low: Annotated[float | None, CORRECTED] = Field(
+    mismatch_low: Annotated[OptionalFloat, CORRECTED] = Field(
         None,
         ge=0,
         le=HUGE,
         description="lower bound of the correction's ratio; unset: the published one",
     )
-    mismatch_high: Annotated[float | None, CORRECTED] = Field(
+    mismatch_high: Annotated[OptionalFloat, CORRECTED] = Field(
         None,
         gt=0,
         le=HUGE,
@@ -203,7 +203,7 @@ class Common(Table):
         le=HUGE,
         description="entropy bonus: coefficient * H is added to the objective",
     )
-    off_policy_mask: Annotated[float | None, Key()] = Field(
+    off_policy_mask: Annotated[OptionalFloat, Key()] = Field(
         None,
         gt=0,
         le=HUGE,

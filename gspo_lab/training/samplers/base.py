@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.tasks.base import Turn
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 64
-    stop: tuple[str, ...] = ()
+    stop: Strings = ()
 
 
 @dataclass(slots=True)

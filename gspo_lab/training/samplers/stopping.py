@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.tasks.base import THINKING_MARKS
 
 _THINKING = " ".join(itertools.chain(*THINKING_MARKS))
@@ -47,9 +47,7 @@ def plain_text(tokenizer: Any, ids: Sequence[int]) -> str:
 class Stopping:
     """A tokenizer's end-of-sequence tokens, and its tokens that contain a stop text."""
 
-    def __init__(
-        self, tokenizer: Any, stop: tuple[str, ...], eos_ids: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, tokenizer: Any, stop: Strings, eos_ids: tuple[int, ...] = ()) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
         self.eos_ids = frozenset(eos_ids) | (

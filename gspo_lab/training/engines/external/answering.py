@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.journal import to_dict
 from gspo_lab.tasks import Task
 from gspo_lab.tasks.evaluation.run_benchmark import ModelAnswer, Question, graded_record
@@ -32,7 +33,7 @@ class Answered:
 
 
 @lru_cache(maxsize=16)
-def stopping_of(tokenizer: Any, stop: tuple[str, ...]) -> Stopping:
+def stopping_of(tokenizer: Any, stop: Strings) -> Stopping:
     """Knows when a response is over that may end with one of the texts `stop`."""
     return Stopping(tokenizer, stop, current().eos_ids)
 

@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from gspo_lab.common.atomic_files import read_json, write_json
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
 from gspo_lab.study import Run
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import Problem, Task, build_task
@@ -65,7 +65,7 @@ class Prompt:
     temperature: float
     top_p: float
     max_tokens: int
-    stop: tuple[str, ...]
+    stop: Strings
 
     def to_json(self) -> JsonObject:
         """Plain data, which `from_json` reads back."""
