@@ -20,7 +20,6 @@ from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.peaks import (
     best_without_seed,
     mean_range,
-    mean_score,
     peak_difference_variance,
     peak_heights,
     peak_is_inside,
@@ -160,7 +159,7 @@ def _curve(arm: str, scores_SD: Floats, values: Floats, margin: float) -> ScoreC
         points.append(
             CurvePoint(
                 float(value),
-                mean_score(scores_SD[:, place]),
+                float(scores_SD[:, place].mean()),
                 interval.low,
                 interval.high,
                 tuple(scores_SD[:, place].tolist()),
@@ -169,7 +168,7 @@ def _curve(arm: str, scores_SD: Floats, values: Floats, margin: float) -> ScoreC
     return ScoreCurve(
         arm,
         tuple(points),
-        mean_score(peak_heights(scores_SD)),
+        float(peak_heights(scores_SD).mean()),
         tuple(values[best_without_seed(scores_SD)].tolist()),
         mean_range(ranges_near_peak(scores_SD, values, margin)),
         peak_is_inside(scores_SD),

@@ -173,8 +173,9 @@ def _contrast_of_effect(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator)
 
 def _own_best(a_SD: Floats, b_SD: Floats, alpha: float, rng: Generator) -> Conclusion:
     """Whether an arm is called better with each at its own best value."""
-    estimated = peak_difference_variance(a_SD, b_SD)
-    compared = Scores(peak_heights(a_SD), peak_heights(b_SD), estimated=estimated)
+    compared = Scores(
+        peak_heights(a_SD), peak_heights(b_SD), estimated=peak_difference_variance(a_SD, b_SD)
+    )
     return _favours(decide_all([compared], Rule(NARROW, alpha)))
 
 

@@ -223,9 +223,9 @@ def sweeps(rng: Generator, studies: int, seeds: int, arms: int, arm_sd: float) -
 
 def peaked_curves(
     rng: Generator,
-    falls: tuple[float, float],
-    places: tuple[float, float],
-    noises: tuple[NoiseSampler, NoiseSampler],
+    falls: Sequence[float],
+    places: Sequence[float],
+    noises: Sequence[NoiseSampler],
     studies: int,
     seeds: int,
 ) -> ArmPair:

@@ -129,10 +129,9 @@ def stated_rates(
 
 
 def _own_best_rates(pairs: int) -> FalseWords | None:
-    conditions = (UNSTABLE, "one arm 4x as noisy", SKEWED)
-    kinds = {"5 values, alike": "", **{f"5 values, {name}": name for name in conditions}}
-    subject = "Each arm at its own best value"
-    return _false_words(subject, kinds, METHODS["own-best"], pairs)
+    kinds = {"5 values, alike": ""}
+    kinds |= {f"5 values, {name}": name for name in (UNSTABLE, "one arm 4x as noisy", SKEWED)}
+    return _false_words("Each arm at its own best value", kinds, METHODS["own-best"], pairs)
 
 
 def _rates(

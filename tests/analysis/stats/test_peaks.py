@@ -31,15 +31,11 @@ def test_a_peak_chosen_on_its_own_seeds_would_be_too_high() -> None:
 
 
 def test_the_variance_of_a_difference_of_peaks_has_what_the_choice_adds() -> None:
-    baseline = np.array([[0.2, 0.9, 0.1], [0.6, 0.5, 0.1], [0.7, 0.5, 0.1]])
-    treatment = baseline.copy()
-    treatment[:, 1] += [0.1, 0.2, 0.3]
-    estimate = peak_difference_variance(baseline, treatment)
-    # Both arms are best at the second value, with means .633 and .833. There the differences are
-    # .1, .2, .3, of variance .01. At the others they are 0, so the median variance is 0.
-    # Heights: .2, .5, .5 of the baseline as above; 1, .7, .8 of the treatment. Their differences
-    # .8, .2, .3 have the mean .4333, which is .2333 from that at the second value, .2.
-    within = (2 * 0.0 + 2 * 0.01) / (2 + 2)
+    baseline = np.array([[0.2, 0.9], [0.6, 0.5], [0.7, 0.5]])
+    # Both arms are best at the second value, where the differences are .1, .2, .3. Of the variances
+    # 0 and .01 the median is .005. The heights are .2, .5, .5 and 1, .7, .8: they differ by .4333.
+    estimate = peak_difference_variance(baseline, baseline + [[0, 0.1], [0, 0.2], [0, 0.3]])
+    within = (2 * 0.005 + 2 * 0.01) / (2 + 2)
     assert estimate.variance == pytest.approx(within + 3 * (1.3 / 3 - 0.2) ** 2)
     assert estimate.rule.degrees(3) == 4
 
