@@ -34,7 +34,9 @@ def test_the_variance_of_a_difference_of_peaks_has_what_the_choice_adds() -> Non
     baseline = np.array([[0.2, 0.9], [0.6, 0.5], [0.7, 0.5]])
     # Both arms are best at the second value, where the differences are .1, .2, .3. Of the variances
     # 0 and .01 the median is .005. The heights are .2, .5, .5 and 1, .7, .8: they differ by .4333.
-    estimate = peak_difference_variance(baseline, baseline + [[0, 0.1], [0, 0.2], [0, 0.3]])
+    estimate = peak_difference_variance(
+        baseline, baseline + np.array([[0, 0.1], [0, 0.2], [0, 0.3]])
+    )
     within = (2 * 0.005 + 2 * 0.01) / (2 + 2)
     assert estimate.variance == pytest.approx(within + 3 * (1.3 / 3 - 0.2) ** 2)
     assert estimate.rule.degrees(3) == 4
