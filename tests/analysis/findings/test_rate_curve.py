@@ -1,11 +1,10 @@
 """`[verdict] over`: score against a swept setting, from a real database."""
 
-import json
 from pathlib import Path
 
 import pytest
 from case_tables import cases
-from laboratory import json_of, rendered, source
+from laboratory import json_of, rendered, source, study_json
 from synthetic_lab import make_lab, right
 
 from gspo_lab.analysis.claims import answer
@@ -38,10 +37,11 @@ objective = "gspo"
 """
 
 # Of 20 answers so many are right: by arm and rate, one number a seed.
-RIGHT: dict[str, list[int]] = cases(__file__, "right")
+BySeed = dict[str, list[int]]
+RIGHT: BySeed = cases(__file__, "right")
 
 
-def lab(folder: Path, scores: dict[str, list[int]] = RIGHT, toml: str = TOML) -> Path:
+def lab(folder: Path, scores: BySeed = RIGHT, toml: str = TOML) -> Path:
     def share(run: Run, step: int) -> float:
         return scores[run.arm][run.seed] / 20 if step else 0.0
 
@@ -75,7 +75,8 @@ def test_the_place_of_the_peaks_and_what_is_near_them(tmp_path: Path) -> None:
     grpo, gspo = curve.curves
     assert (grpo.inside, gspo.inside) == (False, True)
     # GRPO falls from .8, .85, .9 to .7, .7, .75: .05 below its peak after 1/2, 1/3, 1/3 of it.
-    assert grpo.near == pytest.approx((1e-4, 1e-4 * 10 ** ((1 / 2 + 1 / 3 + 1 / 3) / 3)))
+    grpo_above = (1 / 2 + 1 / 3 + 1 / 3) / 3
+    assert grpo.near == pytest.approx((1e-4, 1e-4 * 10**grpo_above))
     (comparison,) = curve.comparisons
     # Each seed's parabola over log10: (11, 16, 6), (12, 17, 5), (13, 17, 7) of 20.
     vertices = [
@@ -85,13 +86,12 @@ def test_the_place_of_the_peaks_and_what_is_near_them(tmp_path: Path) -> None:
     assert comparison.place.estimate == pytest.approx(wanted)
     # Near the peak: from -1/5, -1/5, -1/4 to 1/10, 1/12, 1/10 around GSPO's at .001.
     above = (1 / 10 + 1 / 12 + 1 / 10) / 3
-    grpo_above = (1 / 2 + 1 / 3 + 1 / 3) / 3
     assert comparison.upper.estimate == pytest.approx(10 ** (1 + above - grpo_above))
     below = (1 / 5 + 1 / 5 + 1 / 4) / 3
     assert comparison.width.estimate == pytest.approx(10 ** (above + below - grpo_above))
 
 
-LOST: dict[str, list[int]] = cases(__file__, "lost")
+LOST: BySeed = cases(__file__, "lost")
 
 
 def test_at_the_own_best_values_better_is_loses_less_where_both_end_below_their_start(
@@ -120,7 +120,7 @@ def test_at_the_own_best_values_better_is_loses_less_where_both_end_below_their_
     )
     report = rendered(database, "rates")
     assert ground in report.markdown
-    (compared,) = json.loads(report.json)["studies"]["rates"]["answer"]["curve"]["comparisons"]
+    (compared,) = study_json(report, "rates")["answer"]["curve"]["comparisons"]
     # (29 / 60 - .5) / .2, and (19 / 60 - .5) / .3
     assert compared["levels"]["subject"]["kept"] == pytest.approx(-1 / 12, abs=1e-6)
     assert compared["levels"]["baseline"]["kept"] == pytest.approx(-11 / 18, abs=1e-6)

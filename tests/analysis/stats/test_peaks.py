@@ -37,8 +37,8 @@ def test_the_variance_of_a_difference_of_peaks_has_what_the_choice_adds() -> Non
     estimate = peak_difference_variance(
         baseline, baseline + np.array([[0, 0.1], [0, 0.2], [0, 0.3]])
     )
-    within = (2 * 0.005 + 2 * 0.01) / (2 + 2)
-    assert estimate.variance == pytest.approx(within + 3 * (1.3 / 3 - 0.2) ** 2)
+    # Within, (2 x .005 + 2 x .01) / (2 + 2).
+    assert estimate.variance == pytest.approx(0.0075 + 3 * (1.3 / 3 - 0.2) ** 2)
     assert estimate.rule.degrees(3) == 4
 
 
