@@ -28,6 +28,7 @@ from gspo_lab.analysis.stats.verdict import (
     Comparison,
     Verdict,
 )
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import capital, counted, first_few
 from gspo_lab.study.overrides import drop_options
@@ -74,7 +75,7 @@ class StudyAnswer:
 
     word: str
     colour: Colour
-    next: tuple[str, ...]
+    next: Strings
     grounds: tuple[str | Statement, ...]
     verdicts: tuple[Verdict, ...] = ()
     why: str | Statement = ""
@@ -345,7 +346,7 @@ def _unstable(source: Source, *, bounded: bool = True) -> Statement:
     return Statement(of_rate, count_unstable_runs(source))
 
 
-def _commands(source: Source) -> tuple[str, ...]:
+def _commands(source: Source) -> Strings:
     """The arguments of the last start; a file's absolute path is that from the folder of the runs'
     folder, or its name: a shared page must not tell where its author works.
     """
@@ -359,18 +360,18 @@ def _commands(source: Source) -> tuple[str, ...]:
     return (file, *options)
 
 
-def _rerun(source: Source, command: str) -> tuple[str, ...]:
+def _rerun(source: Source, command: str) -> Strings:
     return (command, *(_commands(source) if command == "run" else _commands(source)[:1]))
 
 
-def _variant(source: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
+def _variant(source: Source, option: str, value: Any, name: str) -> Strings:
     """Run the study with one option changed, under a new name: a declaration does not change."""
     replaced = {"--seeds": ("--seeds", "--seed"), "--set": ()}.get(option, (option,))
     unchanged = drop_options(_commands(source), "--name", *replaced)
     return ("run", *unchanged, option, str(value), "--name", f"{source.study}-{name}")
 
 
-def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
+def _more_seeds(source: Source, seeds: int) -> Strings:
     if seeds <= len(decision(source).seeds):
         return _replicate(source)
     if seeds > MOST_SEEDS:
@@ -382,13 +383,13 @@ def _more_seeds(source: Source, seeds: int) -> tuple[str, ...]:
     return _variant(source, "--seeds", listed, f"{seeds}-seeds")
 
 
-def _other_rate(source: Source, times: float, name: str) -> tuple[str, ...]:
+def _other_rate(source: Source, times: float, name: str) -> Strings:
     """The study at another learning rate, which most directly makes runs unstable or stable."""
     rate = next(iter(source.declaration.arms.values())).settings.update.adamw["lr"]
     return _variant(source, "--set", f"{RATE}={times * rate:.3g}", name)
 
 
-def _replicate(source: Source) -> tuple[str, ...]:
+def _replicate(source: Source) -> Strings:
     """One more execution until there are enough to confirm a verdict; then `certify`."""
     members = all_executions(source)
     if members.can_confirm:

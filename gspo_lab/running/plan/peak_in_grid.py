@@ -12,6 +12,7 @@ import numpy as np
 
 from gspo_lab.analysis.readings import average
 from gspo_lab.analysis.stats.peaks import peak_places, ranges_near_peak
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.text import listed
 from gspo_lab.running.plan.detectable_effect import earlier_scores
 from gspo_lab.study import Study, flat
@@ -38,7 +39,7 @@ class Grid:
     key: str
     values: tuple[float, ...]
     peaks: dict[str, float]
-    studies: tuple[str, ...]
+    studies: Strings
 
     def line(self) -> str:
         """One line for people, whose end can be pasted into `[sweep]`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, duration, first_few
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
@@ -88,7 +88,7 @@ class Plan:
     """Mixtures of experts of dense models that are still to be made."""
     warm_starts: int
     """Warm starts still to be made."""
-    pilots: tuple[str, ...]
+    pilots: Strings
     """Arms whose clip range is still to be calibrated."""
     memory: tuple[MemoryFit, ...]
     """Per arm with a model of known shape the memory of its runs."""
@@ -106,11 +106,11 @@ class Plan:
     """The most steps of these; only the estimated time includes them."""
     looks: tuple[int, ...] = ()
     """After how many seeds the study may end, where that is declared."""
-    peaks: tuple[str, ...] = ()
+    peaks: Strings = ()
     """Why the swept values may hold no peak of a rule, one line each."""
     grid: Grid | None = None
     """The values to sweep that earlier runs propose, with `[verdict] over`."""
-    without_model: tuple[str, ...] = ()
+    without_model: Strings = ()
     """Finished runs whose trained model is gone."""
     obstacle: str | None = None
     """Why this machine cannot run it."""
