@@ -10,6 +10,7 @@ from finished_runs import leave_runs, write_study
 from rich.text import Text
 
 from gspo_lab.cli.output import print_json, print_table
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.common.text import UNSEEN
 from gspo_lab.running.progress import VisibleConsole, counting
 
@@ -62,7 +63,7 @@ def test_a_column_of_a_foreign_log_is_harmless(here: Path) -> None:
         ("plan", f"{HOSTILE}.toml"),
     ],
 )
-def test_a_mistake_is_one_harmless_line_on_stderr(here: Path, words: tuple[str, ...]) -> None:
+def test_a_mistake_is_one_harmless_line_on_stderr(here: Path, words: Strings) -> None:
     leave_runs(write_study(here), here / "runs")
     said = gspo_lab(*words)
     assert (said.code, said.out) == (2, "")

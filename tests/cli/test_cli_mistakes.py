@@ -15,6 +15,7 @@ from case_tables import cases
 from finished_runs import STUDY, leave_runs, tree, write_study
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.running.launch import LAUNCHERS
 from gspo_lab.tasks.evaluation.evaluated_models import run_subjects
@@ -67,9 +68,7 @@ LAUNCHER = (
     ],
     ids=["launcher", "little", "key", "reason"],
 )
-def test_run_and_plan_refuse_alike(
-    here: Path, options: tuple[str, ...], told: str, commands: int
-) -> None:
+def test_run_and_plan_refuse_alike(here: Path, options: Strings, told: str, commands: int) -> None:
     """Mistakes in commands: an unknown launcher or key, a blank reason, a weak comparison.
 
     A plan does not take the blank reason.
@@ -193,7 +192,7 @@ READERS = [
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
 def test_a_runs_folder_that_is_empty_or_not_there_is_told_and_left_so(
-    here: Path, command: tuple[str, ...]
+    here: Path, command: Strings
 ) -> None:
     (only,) = refused(gspo_lab(*command, "--runs", "nowhere"))
     assert "nowhere" in only

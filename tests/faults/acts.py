@@ -19,6 +19,7 @@ from synthetic_lab import make_lab
 
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.paths import RUN
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import RunStatus, is_time
 from gspo_lab.recording.runfolder import RunFolder, StartFolder
@@ -82,7 +83,7 @@ START_HOME = "cache/jobs/wished"
 class Act:
     """A command, what it needs, and what it leaves."""
 
-    command: tuple[str, ...]
+    command: Strings
     prepare: Callable[[Path], None]
     left: Callable[[Path], Any]
 

@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 
 from disk import Disk, Fault
 
+from gspo_lab.common.plain_data import OptionalFloat, Strings
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
@@ -41,7 +43,7 @@ class Ended:
 
     code: int
     said: str
-    met: tuple[str, ...]
+    met: Strings
     seconds: float
 
 
@@ -49,7 +51,7 @@ NO_FAULT = Fault()
 
 
 def run(
-    folder: Path, command: Sequence[str], fault: Fault = NO_FAULT, kill_after: float | None = None
+    folder: Path, command: Sequence[str], fault: Fault = NO_FAULT, kill_after: OptionalFloat = None
 ) -> Ended:
     """Run `gspo-lab COMMAND`, or a worker, in `folder`; SIGKILL after so many seconds.
 
@@ -83,7 +85,7 @@ def run(
 
 def _act(
     folder: Path,
-    command: tuple[str, ...],
+    command: Strings,
     fault: Fault,
     environment: Mapping[str, str],
     out: Path,

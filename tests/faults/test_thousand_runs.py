@@ -13,6 +13,8 @@ from calling import Said, gspo_lab
 from case_tables import cases
 from synthetic_lab import make_lab
 
+from gspo_lab.common.plain_data import Strings
+
 pytestmark = pytest.mark.slow
 SEEDS = 500
 
@@ -44,7 +46,7 @@ def spent(*command: str) -> tuple[Said, float]:
     ids=lambda entry: entry[0] if isinstance(entry, tuple) else "",
 )
 def test_what_reads_a_thousand_runs_takes_seconds(
-    command: tuple[str, ...], code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
+    command: Strings, code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The bounds are four times the figures of docs/results/performance.md.
 

@@ -41,7 +41,7 @@ from gspo_lab.analysis.readings import (
 from gspo_lab.analysis.readings.answers import answered, evaluated_benchmarks, noise
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS
 from gspo_lab.cli import app
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.exchange.exporters import read_run_rows
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
@@ -255,9 +255,7 @@ None of their values is computed from a run's numbers.
 """
 
 
-def unread(
-    part: Any, path: tuple[str, ...] = (), named: frozenset[str] = frozenset()
-) -> Iterator[str]:
+def unread(part: Any, path: Strings = (), named: frozenset[str] = frozenset()) -> Iterator[str]:
     """Where in the report's JSON a number stands without a reading: its own, or that of its key."""
     if isinstance(part, dict):
         if "reading" in part or {"learning_rate"} & part.keys():

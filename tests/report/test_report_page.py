@@ -14,7 +14,7 @@ from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.matching import accept_mismatch
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -306,7 +306,7 @@ OLD_LOGPROBS = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"
     ],
 )
 def test_the_page_says_what_is_special(
-    tmp_path: Path, toml: str, how: JsonObject, said: tuple[str, ...], unsaid: str
+    tmp_path: Path, toml: str, how: JsonObject, said: Strings, unsaid: str
 ) -> None:
     page = rendered(make_lab(tmp_path, toml, **how), "toy").html
     assert [text for text in said if text not in page] == []

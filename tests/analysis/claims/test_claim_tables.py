@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.study import ClaimTable, Study, digest, load_study
 
 STUDY = """
@@ -33,7 +34,7 @@ def study(folder: Path, claims: str) -> Study:
     return load_study(path)
 
 
-def mistakes(folder: Path, claims: str) -> tuple[str, ...]:
+def mistakes(folder: Path, claims: str) -> Strings:
     with pytest.raises(LabError) as refused:
         study(folder, claims)
     return refused.value.details

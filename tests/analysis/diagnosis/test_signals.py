@@ -16,7 +16,7 @@ from public_data import public
 
 from gspo_lab.analysis.diagnosis import SIGNALS, signals
 from gspo_lab.analysis.diagnosis.log import consistent_count
-from gspo_lab.common.plain_data import JsonObject, table_beside
+from gspo_lab.common.plain_data import JsonObject, Strings, table_beside
 from gspo_lab.recording.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
@@ -173,7 +173,7 @@ def test_a_run_of_gspo_lab_is_read_by_mini_batch(tmp_path: Path) -> None:
     ],
 )
 def test_logs_of_real_runs_are_read_by_their_bare_names(
-    name: str, options: tuple[str, ...], value: str, monkeypatch: pytest.MonkeyPatch
+    name: str, options: Strings, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "events" in name:
         pytest.importorskip("tensorboard")

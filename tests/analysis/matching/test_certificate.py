@@ -15,7 +15,7 @@ from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, r
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.matching import Check, Match
 from gspo_lab.analysis.matching.certificate import grouped
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.study import Run, digest
 from gspo_lab.study.declaration import LOCKED
@@ -138,9 +138,7 @@ def _one_wrong_record_each(lab: Lab) -> None:
 SIGNED = ("run", "declaration", "journal", "answers")
 """What tells whose record it is."""
 
-TAMPERINGS: dict[
-    str, tuple[Callable[[Lab], None], dict[str, tuple[str, ...]], set[str], tuple[str, ...]]
-] = {
+TAMPERINGS: dict[str, tuple[Callable[[Lab], None], dict[str, Strings], set[str], Strings]] = {
     "a setting": (
         lambda lab: lab.edit_json("gspo/s0/run.json", _rate),
         {"settings": ("update.learning_rate",)},

@@ -18,6 +18,7 @@ from gspo_lab.analysis.stats.ed50 import (
     penalised_likelihood,
     seed_shifts,
 )
+from gspo_lab.common.plain_data import OptionalFloat
 
 minimize: Any = optimize.minimize
 """Its stubs know no plain function of plain lists."""
@@ -87,10 +88,10 @@ def test_interval_against_a_brute_force_profile(collapsed: np.ndarray) -> None:
 )
 def test_runs_that_ended_alike_or_without_a_trend_say_which_doses_to_try(
     collapsed: list[int],
-    low: float | None,
-    high: float | None,
+    low: OptionalFloat,
+    high: OptionalFloat,
     reason: str,
-    needed: tuple[float | None, float | None],
+    needed: tuple[OptionalFloat, OptionalFloat],
 ) -> None:
     found = half_collapse(DOSES, collapsed)
     assert half_collapse([1.0, 2.0], [0, 0]).low is None, "too few runs to say anything"

@@ -7,6 +7,7 @@ from calling import Said, gspo_lab
 from case_tables import cases
 from logs import csv_of, json_lines, trainer_state, trl_rows
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.exchange.importers.compared_logs import logs_by_arm
 
 
@@ -80,7 +81,7 @@ def test_a_comparison_that_cannot_be_imported_leaves_the_earlier_one() -> None:
     ("words", "told"),
     cases(__file__, "what_is_missing_is_one_line"),
 )
-def test_what_is_missing_is_one_line(words: tuple[str, ...], told: str) -> None:
+def test_what_is_missing_is_one_line(words: Strings, told: str) -> None:
     refused = gspo_lab("compare", *words)
     assert refused.code == 2
     assert told in refused.err

@@ -11,7 +11,7 @@ import pytest
 from laboratory import rendered
 from logs import brought, csv_of, events, json_lines, refused
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.exchange.importers.config import LARGEST
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import ingest
@@ -368,7 +368,7 @@ def test_a_page_without_steps_or_with_means_is_refused(
     TABLES["left_out"],
 )
 def test_an_import_says_what_it_does_not_take(
-    tmp_path: Path, lines: tuple[str, ...], options: tuple[str, ...], said: str
+    tmp_path: Path, lines: Strings, options: Strings, said: str
 ) -> None:
     log = csv_of(tmp_path / "log.csv", *lines)
     assert said in brought(tmp_path, "csv", log, "--study", "x", *options).out
@@ -390,7 +390,7 @@ def test_items_say_what_they_do_not_take(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_that_cannot_be_read_says_what_helps(
-    tmp_path: Path, lines: tuple[str, ...], message: str
+    tmp_path: Path, lines: Strings, message: str
 ) -> None:
     log = csv_of(tmp_path / "log.csv", *lines)
     assert message in refused(tmp_path, "csv", log, "--study", "x")
@@ -420,7 +420,7 @@ def test_an_imported_arm_that_is_named_like_a_sweep_s_has_its_own_button(tmp_pat
     TABLES["marks"],
 )
 def test_a_point_means_the_same_in_a_whole_table_and_an_unsure_one_is_told(
-    tmp_path: Path, rows: tuple[str, ...], told: str, scores: list[float]
+    tmp_path: Path, rows: Strings, told: str, scores: list[float]
 ) -> None:
     log = csv_of(tmp_path / "log.csv", "step;score", *rows)
     said = brought(tmp_path, "csv", log, *ONE, "--set", "verdict.margin=1")

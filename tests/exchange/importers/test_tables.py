@@ -12,6 +12,7 @@ import pytest
 from case_tables import cases
 from logs import EIGHT, bring, csv_of, eight_seeds, json_lines, opened, refused, report
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.store.records import read_steps, read_updates
 
 
@@ -120,7 +121,7 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
     ("options", "what"),
     cases(__file__, "wishes_that_cannot_be_met"),
 )
-def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], what: str) -> None:
+def test_wishes_that_cannot_be_met(tmp_path: Path, options: Strings, what: str) -> None:
     path = csv_of(tmp_path / "a.csv", "step,r", "1,0.5")
     said = bring(tmp_path, "csv", path, "--study", "x", "--arm", "a", "--seed", 0, *options)
     assert (said.code, what in said.err) == (2, True), said.err

@@ -10,6 +10,7 @@ from logs import brought, csv_of, opened
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.store import ingest
 from gspo_lab.report.templating import statement
 from gspo_lab.report.terminal import arms_table
@@ -27,7 +28,7 @@ def imported(folder: Path, *rows: str, columns: str = "arm,seed,score") -> Path:
     cases(__file__, "arms_are_compared_on_the_seeds_that_all_have"),
 )
 def test_arms_are_compared_on_the_seeds_that_all_have(
-    tmp_path: Path, rows: tuple[str, ...], runs: str, said: list[str]
+    tmp_path: Path, rows: Strings, runs: str, said: list[str]
 ) -> None:
     page = rendered(imported(tmp_path, *rows), "mine")
     with opened(tmp_path) as evidence:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.atomic_files import write_json
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -33,7 +34,7 @@ class Lab:
             yield evidence
 
     def declare(
-        self, study: str, arms: tuple[str, ...] = ("grpo", "gspo"), seeds: Iterable[int] = (0, 1)
+        self, study: str, arms: Strings = ("grpo", "gspo"), seeds: Iterable[int] = (0, 1)
     ) -> list[str]:
         """study.json and every run.json; the runs' ids."""
         folder = self.runs / study
@@ -121,7 +122,7 @@ class Lab:
             connection.close()
 
 
-def step_records(step: int, *, reward: float | None = None, updates: int = 2) -> list[Record]:
+def step_records(step: int, *, reward: OptionalFloat = None, updates: int = 2) -> list[Record]:
     out: list[Record] = [
         UpdateRecord(
             step=step,

@@ -8,7 +8,7 @@ from calling import lab_error
 from counting import Bench
 from laboratory import json_of, write_lines
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.report.views.provenance import reproduce
 from gspo_lab.running.conduct import study_lock
 from gspo_lab.study import Declaration, Study, digest
@@ -88,7 +88,7 @@ def begun_run(bench: Bench) -> str:
     ],
 )
 def test_a_begun_study_refuses_other_settings_and_another_rule_by_name(
-    bench: Bench, first: str, later: str, how: JsonObject, keys: str, details: tuple[str, ...]
+    bench: Bench, first: str, later: str, how: JsonObject, keys: str, details: Strings
 ) -> None:
     bench.b = first
     original = begin(bench, begun_run(bench), *(() if first else ["b/s0"]))

@@ -24,6 +24,7 @@ from lottery import train, write_study
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
@@ -31,7 +32,7 @@ from gspo_lab.tasks.evaluation.evaluated_models import run_subjects
 from gspo_lab.tasks.evaluation.evaluation_run import evaluate_subject
 from gspo_lab.training.models.load import check_dtype, device_of
 
-CASES: dict[str, tuple[str, ...]] = {
+CASES: dict[str, Strings] = {
     "dense": ("gspo",),
     "experts": ("gspo", "model=tiny-qwen3-moe"),
     "replay": ("grpo", "model=tiny-qwen3-moe", "routing_replay=old-policy"),

@@ -14,6 +14,7 @@ from assertions import assert_fields
 from calling import lab_error
 from lottery import MakeRun, Memory, Trained, components, final, recorded, train
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.tasks.base import Problem
 from gspo_lab.training.engines.check import check_tasks
 from gspo_lab.training.engines.native.asynchrony import Asked, PendingGroups
@@ -27,7 +28,7 @@ MOE = ("model=tiny-qwen3-moe", "routing_replay=rollout")
     ("arm", "settings"), [("grpo", ()), ("gspo", MOE), ("gspo", ("update.old_logprobs=sampler",))]
 )
 def test_staleness_0_and_a_budget_without_end_are_the_synchronous_run(
-    arm: str, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path, trained: Trained
+    arm: str, settings: Strings, make_run: MakeRun, tmp_path: Path, trained: Trained
 ) -> None:
     plain = make_run(arm, "steps=3", *settings)
     uninterrupted = train(plain, tmp_path / "plain")

@@ -13,6 +13,7 @@ from calling import lab_error
 from lottery import STUDY, run_of, train, write_study
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.study import Run
 from gspo_lab.study.settings_validation import broken_within
 from gspo_lab.tasks import build_task, grade_answer
@@ -126,7 +127,7 @@ def test_what_the_task_lacks_is_refused(
     ],
 )
 def test_engines_that_are_given_one_reward_refuse_it(
-    make: Make, tmp_path: Path, engine: str, extra: tuple[str, ...]
+    make: Make, tmp_path: Path, engine: str, extra: Strings
 ) -> None:
     if engine == "trl":
         pytest.importorskip("trl")

@@ -8,6 +8,7 @@ import torch
 from assertions import assert_fields
 from lottery import MakeRun, components, experience_of
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.training.engines.native.build_run import (
     RunComponents,
     disable_dropout,
@@ -248,7 +249,7 @@ def test_dropout_is_off_while_training() -> None:
 )
 @pytest.mark.parametrize("fresh", [True, False])
 def test_leaving_out_what_has_no_advantage_changes_no_gradient(
-    make_run: MakeRun, overrides: tuple[str, ...], fresh: bool
+    make_run: MakeRun, overrides: Strings, fresh: bool
 ) -> None:
     """Half of the responses have A = 0; the same update with and without passes over them."""
     actual = []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.study import load_study
 from gspo_lab.training.models.builtin_models import config
 from gspo_lab.training.models.shapes import estimate, model_shape, shape_of
@@ -84,7 +85,7 @@ CASES = [
 )
 @pytest.mark.parametrize(("model", "overrides", "prompt"), CASES)
 def test_the_estimate_is_within_15_percent(
-    tmp_path: Path, model: str, overrides: tuple[str, ...], prompt: int
+    tmp_path: Path, model: str, overrides: Strings, prompt: int
 ) -> None:
     path = tmp_path / "peak.toml"
     path.write_text(STUDY.format(model=model))

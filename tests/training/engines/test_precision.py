@@ -11,7 +11,7 @@ from calling import lab_error
 from lottery import MakeRun, Trained, gemma, train
 from torch import Tensor
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.study.schema import UpdateTable
 from gspo_lab.training.engines.native import trainable_model as trained_module
 from gspo_lab.training.engines.native.lm_head import token_logprobs
@@ -92,9 +92,7 @@ def test_the_scale_doubles_after_many_updates_and_is_kept(monkeypatch: pytest.Mo
     ],
     ids=["dense", "experts", "critic", "adapters"],
 )
-def test_runs_in_float16_have_float32s_losses(
-    arm: str, extra: tuple[str, ...], trained: Trained
-) -> None:
+def test_runs_in_float16_have_float32s_losses(arm: str, extra: Strings, trained: Trained) -> None:
     exact = trained(arm, *extra).updates
     half = trained(arm, "update.dtype=float16", *extra).updates
     assert len(half) == len(exact) == 8

@@ -12,6 +12,7 @@ import torch
 from lottery import MakeRun, Memory
 from safetensors.torch import load_file
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.recording.records import UpdateRecord
 from gspo_lab.study import Run
 from gspo_lab.tasks import Problem
@@ -123,7 +124,7 @@ R2 = ("model=tiny-qwen3-moe", "routing_replay=old-policy")
 )
 def test_on_the_same_samples_every_update_is_natives(
     arm: str,
-    overrides: tuple[str, ...],
+    overrides: Strings,
     make_run: MakeRun,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

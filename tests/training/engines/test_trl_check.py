@@ -10,6 +10,7 @@ from case_tables import cases
 from lottery import MakeRun
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.training.engines.check import check_engine, translated
 from gspo_lab.training.engines.trl import VERSIONS, TrlEngine
 
@@ -62,7 +63,7 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(
     cases(__file__, "what_trl_cannot_do_is_refused"),
 )
 def test_what_trl_cannot_do_is_refused(
-    overrides: tuple[str, ...], message: str, make_run: MakeRun, installed: None
+    overrides: Strings, message: str, make_run: MakeRun, installed: None
 ) -> None:
     with pytest.raises(LabError) as refused:
         check(make_run, *overrides)

@@ -15,7 +15,7 @@ from waiting import until
 
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.paths import RUN
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.records import is_time
 from gspo_lab.recording.runfolder import RunFolder
@@ -79,7 +79,7 @@ def at_work(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize(("processes", "overrides"), [(1, ()), (2, MOE), (1, OWN)])
 def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
-    processes: int, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+    processes: int, overrides: Strings, make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run(
         "gspo",

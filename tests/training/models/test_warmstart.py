@@ -10,6 +10,7 @@ from calling import lab_error
 from laboratory import json_of
 
 from gspo_lab.common.paths import cache_folder
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.study.start_tables import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.training.models import warm_start as warmstart
@@ -30,7 +31,7 @@ class Next(Task):
     letters: str = "abcdef"
     name: str = "next"
     grader: str = "next/1"
-    stop: tuple[str, ...] = ()
+    stop: Strings = ()
     max_tokens: int = 4
     displayed: bool = True
 

@@ -13,7 +13,7 @@ import torch
 from cases import HORIZON, Case, Result, entropy_of, imported, peer
 from torch import Tensor
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.training.objectives import Objective
 
 # ---------------------------------------------------------------------------------------------------------------- TRL  # noqa: E501
@@ -48,10 +48,10 @@ def trl() -> Callable[..., Result]:
         settings: Objective,
         loss_type: str,
         *,
-        delta: float | None = None,
+        delta: OptionalFloat = None,
         items: int | None = None,
         sampler_ratio: Tensor | None = None,
-        cap: float | None = None,
+        cap: OptionalFloat = None,
     ) -> Result:
         """TRL's loss on a case.
 
