@@ -5,8 +5,6 @@
 import errno
 from importlib.util import find_spec
 
-from gspo_lab.common.plain_data import Strings
-
 
 class LabError(Exception):
     """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions,
@@ -16,7 +14,7 @@ class LabError(Exception):
     `details`, one line each.
     """
 
-    def __init__(self, message: str, *, details: Strings = ()) -> None:
+    def __init__(self, message: str, *, details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.details = details
 

@@ -5,12 +5,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gspo_lab.common.plain_data import OptionalFloat
-
 MINUS = "\u2212"
 
 
-def decimals(width: OptionalFloat) -> int:
+def decimals(width: float | None) -> int:
     """How many decimals leave two digits of an interval's width; three where there is no interval.
 
     Below a width of 10 there are two at least, so that a score's estimate is not rounded to 0.
@@ -22,7 +20,7 @@ def decimals(width: OptionalFloat) -> int:
     )
 
 
-def signed(value: float, width: OptionalFloat = None) -> str:
+def signed(value: float, width: float | None = None) -> str:
     """A difference with its sign, and with the decimals that the width of its interval asks for.
 
     Zero is 0.
@@ -35,7 +33,7 @@ def signed(value: float, width: OptionalFloat = None) -> str:
     return text.replace("-", MINUS)
 
 
-def between(low: float, high: float, margin: OptionalFloat) -> str:
+def between(low: float, high: float, margin: float | None) -> str:
     """An interval of differences: "+0.041 to +0.110".
 
     No end is rounded to 0 or to the margin unless it is that.
@@ -53,7 +51,7 @@ def _end(value: float, places: int, margin: float) -> str:
 
 
 def difference(
-    estimate: float, ends: tuple[OptionalFloat, OptionalFloat], alpha: float, margin: OptionalFloat
+    estimate: float, ends: tuple[float | None, float | None], alpha: float, margin: float | None
 ) -> str:
     """A difference with its interval at 1 - alpha: "+0.075 (95 % interval +0.041 to +0.110)"."""
     low, high = ends

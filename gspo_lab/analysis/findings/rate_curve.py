@@ -20,6 +20,7 @@ from gspo_lab.analysis.stats.paired import PairedT, paired_t
 from gspo_lab.analysis.stats.peaks import (
     best_without_seed,
     mean_range,
+    mean_score,
     peak_difference_variance,
     peak_heights,
     peak_is_inside,
@@ -159,7 +160,7 @@ def _curve(arm: str, scores_SD: Floats, values: Floats, margin: float) -> ScoreC
         points.append(
             CurvePoint(
                 float(value),
-                float(scores_SD[:, place].mean()),
+                mean_score(scores_SD[:, place]),
                 interval.low,
                 interval.high,
                 tuple(scores_SD[:, place].tolist()),
@@ -168,7 +169,7 @@ def _curve(arm: str, scores_SD: Floats, values: Floats, margin: float) -> ScoreC
     return ScoreCurve(
         arm,
         tuple(points),
-        float(peak_heights(scores_SD).mean()),
+        mean_score(peak_heights(scores_SD)),
         tuple(values[best_without_seed(scores_SD)].tolist()),
         mean_range(ranges_near_peak(scores_SD, values, margin)),
         peak_is_inside(scores_SD),

@@ -123,6 +123,11 @@ def mean_range(ranges_S2: Floats) -> Interval:
     return float(low), float(high)
 
 
+def mean_score(scores_S: Floats) -> float:
+    """The mean over seeds."""
+    return float(scores_S.mean())
+
+
 def peak_is_inside(scores_SD: Floats) -> bool:
     """Whether the mean curve is highest at neither end of the grid: else the grid may hold no
     peak.
