@@ -75,13 +75,14 @@ def certify(
     from gspo_lab.analysis.findings.matched import study_certificate
     from gspo_lab.analysis.matching.certificate import verify_record
     from gspo_lab.analysis.readings import Source
-    from gspo_lab.running.plan.plan import lost_models
 
     with evidence_of(runs) as evidence:
         study_name = study_named(evidence, study, runs)
         source = Source(evidence, study_name)
         ids = [run.id for run in evidence.chosen(study_name)]
         if lost := [run for run in ids if RunFolder(runs / run).has_lost_model()]:
+            from gspo_lab.running.plan.plan import lost_models  # a tenth of a second to import
+
             warn(lost_models(lost))
         decided = decision(source)
         # The sample is drawn anew each time, so that a forger cannot know which answers are graded

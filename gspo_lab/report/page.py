@@ -291,7 +291,7 @@ class Figures:
             return {key: self._pack(value) for key, value in part.items()}
         if not isinstance(part, list):
             return rounded(part)
-        if len(part) < SHARED or any(isinstance(entry, dict | list) for entry in part):
+        if len(part) < SHARED or not {dict, list}.isdisjoint(map(type, part)):
             return [self._pack(entry) for entry in part]
         return {"$": self._lists.setdefault(tuple(map(rounded, part)), len(self._lists))}
 

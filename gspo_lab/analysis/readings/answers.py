@@ -343,11 +343,12 @@ def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
     return out
 
 
+@once
 def answered(
     source: Source,
     benchmark: EvaluatedBenchmark,
-    arms: Sequence[str],
-    seeds: Sequence[int] | None = None,
+    arms: tuple[str, ...],
+    seeds: tuple[int, ...] | None = None,
     *,
     counted_wrong: bool = False,
 ) -> dict[str, GradedAnswers]:
@@ -407,7 +408,8 @@ def weighted_rates(
     benchmark = in_training(source, bench or source.declaration.primary)
     if benchmark is None:
         return None
-    blocks = answered(source, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
+    arms = tuple(sorted(weights))  # in one order, so that they are read once
+    blocks = answered(source, benchmark, arms, tuple(seeds), counted_wrong=counted_wrong)
     common = [
         seed
         for seed in seeds

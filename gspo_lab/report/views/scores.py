@@ -222,7 +222,7 @@ def _by_problem(study: Source, benchmark: EvaluatedBenchmark) -> ProblemScores |
     any grade.
     """
     alpha = study.declaration.verdict.alpha
-    graded = answered(study, benchmark, study.arms, decision(study).seeds)
+    graded = answered(study, benchmark, tuple(study.arms), decision(study).seeds)
     if not graded:
         return None
     samples = min(block.samples for block in graded.values())
