@@ -13,18 +13,22 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.decision import decision
+from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import ranked
 from gspo_lab.analysis.findings.stability import verdicts
+from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Rule, Scores, decide_all
 from gspo_lab.analysis.stats.levels import fixed_sequence
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, StepRecord
+from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
 from gspo_lab.report.templating import statement
 from gspo_lab.running.plan.detectable_effect import detectable
 from gspo_lab.study import Run, Study, load_study
 from gspo_lab.study.contrast import formula, sides
+from gspo_lab.study.declaration import differences
 
 RULE = "contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}\n"
 NOISE = {"grpo": (0.0, 0.1, 0.0, 0.1, 0.0), "grpo-replay": (0.1, 0.0, 0.1, 0.0, 0.1)}
@@ -78,7 +82,8 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     """.7 and .75 less .4 are .3 on three seeds and .35 on two.
 
     Only the later of two executions has names. Its report states both executions under them, and
-    takes the former for the same study. The former's report keeps its formulas.
+    takes the former for the same study. The former's report keeps its formulas. A third one with
+    the names exchanged says the opposite of the same scores: it is another study.
     """
 
     def higher(run: Run, step: int) -> float:
@@ -91,6 +96,14 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     make_lab(tmp_path, toml, name="first", seeds=5, change=right(scored))
     named = f'{toml}names = ["{NAMES[0]}", "{NAMES[1]}"]\n'
     database = make_lab(tmp_path, named, name="second", seeds=5, change=right(higher))
+    exchanged = f'{toml}names = ["{NAMES[1]}", "{NAMES[0]}"]\n'
+    make_lab(tmp_path, exchanged, name="third", seeds=5, change=right(higher))
+    with Evidence.open(database) as evidence:
+        second, third = (Source(evidence, name) for name in ("second", "third"))
+        assert verdicts(second).keys() == {NAMES[0]}
+        assert verdicts(third).keys() == {NAMES[1]}
+        assert differences(second.declaration, third.declaration) == ["verdict.names"]
+        assert [one.name for one in all_executions(third).executions] == ["first", "third"]
     report = rendered(database, "second")
     sentence = f"{NAMES[0]} is better than {NAMES[1]} by more than the margin"
     for text in (report.html, report.markdown, " ".join(report.lines), report.json):
@@ -126,7 +139,7 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     former = json.loads(rendered(database, "first").json)["studies"]["first"]
     assert [
         list(execution["comparisons"]) for execution in former["replications"]["executions"]
-    ] == [["(gspo + gspo-replay) / 2"], ["(gspo + gspo-replay) / 2"]]
+    ] == [["(gspo + gspo-replay) / 2"]] * 3
 
 
 def test_weights_are_normalised_and_named() -> None:
