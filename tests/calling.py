@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import os
+import sqlite3
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -61,3 +63,19 @@ def gspo_lab(*arguments: object, columns: int | None = None) -> Said:
 def lab_error(message: str) -> pytest.RaisesExc[LabError]:
     """A mistake that the user can correct, told in words that match `message`."""
     return pytest.raises(LabError, match=message)
+
+
+def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:
+    """What a query of a folder's database gives."""
+    with contextlib.closing(sqlite3.connect(runs / "lab.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+def python_path() -> str:
+    """PYTHONPATH by which a child process imports what this one can."""
+    return os.pathsep.join(entry for entry in sys.path if entry)
+
+
+def environment() -> dict[str, str]:
+    """The environment of such a child process."""
+    return {**os.environ, "PYTHONPATH": python_path()}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import python_path
 from counting_engine import held_mark
 from rich.console import Console
 from waiting import until
@@ -192,7 +193,7 @@ def bench(tmp_path: Path, starts: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """
     monkeypatch.setattr("gspo_lab.running.conduct.worker_pool.TICK_SECONDS", 0.02)
     monkeypatch.setenv("GSPO_LAB_CACHE", str(starts))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.delenv("GSPO_LAB_JOBS", raising=False)
     bench = Bench(tmp_path)
     yield bench

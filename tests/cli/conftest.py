@@ -3,11 +3,11 @@
 No relative path leads from it to other files of this machine.
 """
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
+from calling import python_path
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         sys, "dont_write_bytecode", False
     )  # as most have it: what is written beside a file is seen
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     for name in ("GSPO_LAB_RUNS", "GSPO_LAB_JOBS", "GSPO_LAB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path

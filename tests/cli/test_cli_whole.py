@@ -1,13 +1,12 @@
 """The whole way in a shell: a study is run, looked at, evaluated and run again."""
 
 import json
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from calling import rows
 from finished_runs import leave_runs, write_study
 from waiting import until
 
@@ -81,14 +80,6 @@ def shell(*arguments: object, code: int = 0) -> str:
     out, err = process.communicate(timeout=6000)
     assert process.returncode == code, out + err
     return out
-
-
-def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:
-    connection = sqlite3.connect(runs / "lab.db")
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.close()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from calling import gspo_lab
+from calling import environment, gspo_lab
 from counting import Bench
 
 from gspo_lab.common.errors import MAKE_ROOM, LabError, refused
@@ -32,14 +32,13 @@ def at_most(size):
 
 
 def ran(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     command = [sys.executable, "-c", LIMITED + code, *map(str, arguments)]
     return subprocess.run(
         command,
         capture_output=True,
         text=True,
         timeout=500,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
         check=False,
     )
 

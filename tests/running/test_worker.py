@@ -1,7 +1,6 @@
 """The worker as a command: its exit codes, its last words, and how it leaves."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from assertions import assert_fields
-from calling import lab_error
+from calling import environment, lab_error
 from waiting import ended, until
 
 from gspo_lab.common.atomic_files import write_sums
@@ -88,12 +87,11 @@ def prepare(folder: Path, engine: str, steps: int = 3) -> None:
 
 
 def worker(folder: Path) -> "subprocess.Popen[str]":
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     process = subprocess.Popen(
         [sys.executable, "-m", "gspo_lab.running.worker", str(folder)],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
     )
     WORKERS.append(process)
     return process

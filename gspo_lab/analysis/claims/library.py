@@ -82,6 +82,7 @@ from gspo_lab.recording.records.update import CLIP_FRACTION
 
 LEVEL = 10.0
 """The gap between the rules' clip fractions: one order of magnitude at least."""
+GAP = "cf GSPO / cf GRPO, all mini-batches"
 PUBLISHED_GAP = Region(30, 1000)
 """The published gaps: 115 times in the GSPO paper, 300 to 1,000 times on GSM8K."""
 DEEP = 48
@@ -205,9 +206,7 @@ def clip_gap(data: ClaimData, grpo: str, gspo: str) -> Estimates:
         )
         reasons.append(Reason("lower-bound", text))
     contradicted = () if floors else None
-    gap = data.over_seeds(
-        "cf GSPO / cf GRPO", ratios, Region(above=LEVEL), contradicted, ratio=True
-    )
+    gap = data.over_seeds(GAP, ratios, Region(above=LEVEL), contradicted, ratio=True)
     return Estimates((gap,), reasons=tuple(reasons))
 
 
@@ -531,7 +530,7 @@ def gap_as_published(data: ClaimData, grpo: str, gspo: str) -> Estimates:
             " the ratio is known there"
         )
         raise Untestable("lower-bound", text)
-    gap = data.over_seeds("cf GSPO / cf GRPO", ratios, PUBLISHED_GAP, ratio=True)
+    gap = data.over_seeds(GAP, ratios, PUBLISHED_GAP, ratio=True)
     return Estimates((gap,), reasons=tuple(_ceilings(data)))
 
 

@@ -33,6 +33,7 @@ from gspo_lab.recording.store.schema import CHOSEN
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import side_names
 from gspo_lab.study.declaration import differences, same_content
+from gspo_lab.study.verdict_tables import score_named
 
 ORIGINAL = "original"
 REPLICATION = "replication"
@@ -40,6 +41,7 @@ SAME = "the same by content"
 NOT_BEGUN = "no run of it has begun"
 NOT_HERE = "the original, not in this lab"
 ANOTHER = "named as the original, another study by now"
+OTHER_PROBLEMS = "it was asked other problems"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Execution:
     `study` is its name at declaration, `seeds` are those that decide. `unread` says why only its
     name is known. `copy_of` names an earlier execution with the same rollouts or differences: a
     copy does not count. `finished` means that every deciding run is finished. `rollouts` has the
-    seed of each digest of a run's first rollout.
+    seed of each digest of a run's first rollout. `problems` are the name, prompt and reference of
+    each problem of the deciding benchmark.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Execution:
     copy_of: str | None = None
     finished: bool = True
     rollouts: Mapping[str, int] = field(default_factory=dict)
+    problems: frozenset[tuple[object, ...]] = frozenset()
 
     @property
     def counts(self) -> bool:
@@ -214,6 +218,7 @@ def execution(source: Source, study: Source) -> Execution:
         unread=None if begun else NOT_BEGUN,
         finished=begun and all(run.finished for run in runs(source) if run.seed in decided.seeds),
         rollouts=_first_rollouts(source),
+        problems=_problems(source),
     )
 
 
@@ -225,6 +230,19 @@ def _first_rollouts(source: Source) -> dict[str, int]:
     )
     rows = source.evidence.rows(query, (source.study,))
     return {str(digest): seed for digest, seed in rows}
+
+
+def _problems(source: Source) -> frozenset[tuple[object, ...]]:
+    """Name, prompt and reference of the deciding benchmark's problems, as one run was asked them.
+
+    The certificate compares those of all runs of a study.
+    """
+    query = (
+        f"{CHOSEN} SELECT DISTINCT problem, prompt, reference FROM answers WHERE run_id ="
+        " (SELECT MIN(run_id) FROM chosen) AND evaluation = '' AND bench = ?"
+    )
+    bench = score_named(source.declaration.primary or "").bench
+    return frozenset(source.evidence.rows(query, (source.study, bench)))
 
 
 def _checked_execution(source: Source, study: Source) -> Execution:
@@ -259,6 +277,13 @@ def all_executions(source: Source) -> Executions:
     alike += archived(source)
     for path in source.elsewhere:
         alike += executions_at(path, source)
+    asked = alike[0].problems
+    alike = [
+        replace(member, unread=OTHER_PROBLEMS, verdicts=())
+        if member.finished and len({asked, member.problems} - {frozenset()}) > 1
+        else member
+        for member in alike
+    ]
     name = source.declaration.original
     if name is not None and all(member.study != name for member in alike):
         unread = ANOTHER if name in source.evidence.studies() else NOT_HERE

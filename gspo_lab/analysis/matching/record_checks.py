@@ -4,6 +4,7 @@ numbers.
 These checks concern one run at a time, and no declared setting excuses a fault.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -23,7 +24,7 @@ from gspo_lab.analysis.matching.trace import Trace, parse_settings
 from gspo_lab.common.plain_data import JsonMapping
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
-from gspo_lab.recording.store.completeness import answer_digests, first_missing
+from gspo_lab.recording.store.completeness import answer_digests, first_missing, read_rates
 from gspo_lab.recording.store.traces import read_equal_norms
 from gspo_lab.study import Declaration, Settings, VerdictTable, digest, flat
 from gspo_lab.study.dotted_keys import differing
@@ -188,7 +189,7 @@ def _twins(
 def _plan(
     evidence: Evidence, trace: Trace, settings: Settings, most: Mapping[str, int]
 ) -> Iterator[Fault]:
-    """Steps, updates, evaluations or answers that differ from the schedule in the settings.
+    """Steps, updates, rates, evaluations or answers that differ from the settings' schedule.
 
     `most`: per bench the largest number of problems in any evaluation of the study.
     """
@@ -196,6 +197,12 @@ def _plan(
     updates = settings.update.per_rollout_batch if not settings.rollout.varying else None
     if missing := first_missing(evidence, trace.id, steps, updates):
         yield "steps", missing
+    for number, (step, rate) in enumerate(read_rates(evidence, trace.id)):
+        due = settings.update.rate(number)
+        if not math.isclose(rate, due):
+            text = f"an update of step {step} has the learning rate {rate:.6g}; due is {due:.6g}"
+            yield f"learning rate, step {step}", text
+            break
     for bench in settings.bench:
         evaluated = {step for name, step in trace.answers if name == bench.name}
         if odd := sorted(evaluated ^ set(bench.moments(steps))):

@@ -1,4 +1,4 @@
-"""Whether the steps and updates of a run are complete, and the digests of its answers."""
+"""Whether the steps and updates of a run are complete, their rates, and the digests of answers."""
 
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,15 @@ def _wrong_count(
     if (count, low, high, last) == expected:
         return None
     return f"{count} {table} up to step {high}, where {due} up to step {steps - 1} are due"
+
+
+def read_rates(evidence: "Evidence", run: str) -> list[tuple[int, float]]:
+    """Step and learning rate of each update of a run that recorded its rate, in their order."""
+    query = (
+        "SELECT step, learning_rate FROM updates WHERE run_id = ? AND learning_rate IS NOT NULL"
+        " ORDER BY step, minibatch"
+    )
+    return evidence.rows(query, (run,))
 
 
 def answer_digests(evidence: "Evidence", run: str) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _grounds(study: Source) -> Iterator[Ground]:
     matched = study_certificate(study)
     yield Ground("Matching", badge_text(matched), _matching_grade(matched), "certificate")
     yield Ground("Runs", progress_of(study), _runs_grade(study), "provenance")
-    verdicts = list(decision(study).verdicts.values())
+    verdicts = decision(study).answering
     declared = len(study.declaration.deciding)
     pairs = min((verdict.paired.n for verdict in verdicts), default=declared)
     yield Ground("Seeds", f"{counted(pairs, 'pair')} of runs", _seeds_grade(pairs), "limits")

@@ -56,7 +56,7 @@ def test_a_studys_claims_are_evaluated(declared: Path) -> None:
     text = said("claims", "toy", "--runs", str(declared))
     assert "C01-first-minibatch: supported" in text
     assert "C09-expert-change: not testable here" in text
-    assert "cf GSPO / cf GRPO = 100, 95 % interval 17.87 to 559.5" in text
+    assert "cf GSPO / cf GRPO, all mini-batches = 100, 95 % interval 17.87 to 559.5" in text
     assert "C05-gap-robust" not in text
     assert "(descriptive)" not in text
     # two tests in the family, C04 and C09: .0289 x 2 is above .05

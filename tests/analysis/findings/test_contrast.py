@@ -16,19 +16,16 @@ from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.findings.paired_comparisons import ranked
 from gspo_lab.analysis.findings.stability import verdicts
-from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Rule, Scores, decide_all
 from gspo_lab.analysis.stats.levels import fixed_sequence
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.records import Record, StepRecord
-from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report
 from gspo_lab.report.templating import statement
 from gspo_lab.running.plan.detectable_effect import detectable
 from gspo_lab.study import Run, Study, load_study
 from gspo_lab.study.contrast import formula, sides
-from gspo_lab.study.declaration import differences
 
 RULE = "contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}\n"
 NOISE = {"grpo": (0.0, 0.1, 0.0, 0.1, 0.0), "grpo-replay": (0.1, 0.0, 0.1, 0.0, 0.1)}
@@ -71,6 +68,7 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     assert statement("sentence", verdict) in report.html
     assert statement("sentence", verdict) in report.markdown
     assert "The last row is the declared contrast" in report.html
+    assert "Errors</a> <span>alpha 0.05</span>" in report.html, "the contrast has all of it"
 
 
 NAMES = ("GSPO over replay", "GRPO over replay")
@@ -98,11 +96,8 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     database = make_lab(tmp_path, named, name="second", seeds=5, change=right(higher))
     exchanged = f'{toml}names = ["{NAMES[1]}", "{NAMES[0]}"]\n'
     make_lab(tmp_path, exchanged, name="third", seeds=5, change=right(higher))
-    with Evidence.open(database) as evidence:
-        second, third = (Source(evidence, name) for name in ("second", "third"))
-        assert verdicts(second).keys() == {NAMES[0]}
+    with source(database, "third") as third:
         assert verdicts(third).keys() == {NAMES[1]}
-        assert differences(second.declaration, third.declaration) == ["verdict.names"]
         assert [one.name for one in all_executions(third).executions] == ["first", "third"]
     report = rendered(database, "second")
     sentence = f"{NAMES[0]} is better than {NAMES[1]} by more than the margin"
@@ -117,6 +112,8 @@ def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(
     assert wider["estimate"] == pytest.approx(0.32)
     assert low < compared["paired"]["low"] < compared["paired"]["high"] < high
     assert f"new problems too {low:+.2f} to {high:+.2f}" in report.markdown.replace("−", "-")
+    badge = f"New problems</a> <span>{low:+.2f} to {high:+.2f}</span>"
+    assert badge in report.html.replace("−", "-"), "the contrast's, not an arm's"
     assert [list(execution["comparisons"]) for execution in data["replications"]["executions"]] == [
         [NAMES[0]]
     ] * 2

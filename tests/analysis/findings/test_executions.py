@@ -127,6 +127,8 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     assert "Carried out 3 times" in report.html
     assert any("Carried out 3 times" in line for line in report.lines)
     assert report == rendered(database, "toy")
+    for text in (report.html, report.markdown):
+        assert "another machine are nearly a new draw: same seeds, same verdict is no repro" in text
 
 
 def test_what_to_type_next_goes_by_what_was_repeated(tmp_path: Path) -> None:
@@ -241,6 +243,22 @@ def test_runs_under_other_seeds_are_a_copy(tmp_path: Path) -> None:
             if copy:
                 assert every.replications == ()
                 assert "the numbers of toy, counted once" in lines(Source(evidence, "toy"))[0]
+
+
+def test_an_execution_that_was_asked_other_problems_confirms_nothing(tmp_path: Path) -> None:
+    """Problems of the same names, with another prompt; the same verdict."""
+    database = lab(tmp_path, "toy", "[0, 1, 2]", 5, "2026-01-01")
+
+    def easier(run: Run, record: Record) -> Record:
+        record = ahead(5)(run, record)
+        return replace(record, prompt="1+1=") if isinstance(record, AnswerRecord) else record
+
+    again = STUDY.replace("{seeds}", "[7, 8, 9]")
+    make_lab(tmp_path, again, name="again", steps=4, every=4, change=easier)
+    with source(database) as found:
+        every = all_executions(found)
+        assert [one.unread for one in every.executions] == [None, "it was asked other problems"]
+        assert every.replications == ()
 
 
 def test_an_included_database_holds_what_its_journals_hold(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Tamperings with a finished study's record, and the check that names each.
 
-For the others, docs/reference/checks.md admits that no check can.
+For the others, docs/reference/checks.md admits that no check can. Seven kinds are numbered below;
+the eighth is other problems for a replication, and the ninth names that are exchanged in one
+(tests/analysis/findings).
 """
 
 import json
@@ -284,6 +286,14 @@ def another_evaluation(items: Lines) -> Lines:
     return [*items[:-1], *more, items[-1]]
 
 
+def resumed_at_a_tenth(items: Lines) -> Lines:
+    """A worker that resumed after step 1 with another run.json, which was put back later."""
+    for one in where(items, "update"):
+        one["learning_rate"] *= 0.1 if one["step"] > 1 else 1
+    place = items.index(next(where(items, "step", step=1))) + 1
+    return [*items[:place], {**items[0], "step": 2}, *items[place:]]
+
+
 def doubled(*names: str) -> Callable[[Lines], None]:
     return scaled("step", 2, *names)
 
@@ -342,6 +352,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         study(lambda s: s["verdict"].update(alpha=0.2), keep=True),
         {"lock"},
     ),
+    # the fifth kind
     "an old declaration that never was": (
         study(
             lambda s: s.update(
@@ -369,7 +380,12 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         sql("UPDATE runs SET settings = replace(settings, '\"steps\":4', '\"steps\":3')"),
         {"declaration", "identity", "plan", "journals"},
     ),
-    # Whose journal it is
+    # the sixth kind
+    "one arm resumed at another learning rate": (
+        sealed(resumed_at_a_tenth, *RUNS[1::2]),
+        {"plan"},
+    ),
+    # Whose journal it is: the first kind
     "journals of two arms exchanged": (exchanged(renamed=False), {"identity"}),
     "runs of two seeds exchanged, folder by folder": (
         places_exchanged("gspo/s0", "gspo/s2"),
@@ -408,6 +424,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         places_exchanged("grpo/s0/checkpoints/final", "gspo/s0/checkpoints/final"),
         {"journals"},
     ),
+    # the second kind
     "trained weights overwritten": (weights_overwritten, {"journals"}),
     "a trained model replaced, its list of files too": (
         lambda lab: lab.model(lab.trained(RUN), "what another run has learned"),
@@ -426,11 +443,13 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"plan", "regraded"},
     ),
     "problems dropped from everything": (sealed(without("answer", problem=ID)), {"regraded"}),
+    # the third kind, and the next one
     "the first and the last evaluation of a run exchanged": (
         sealed(evaluations_exchanged, RUN),
         {"base score"},
     ),
     "a last evaluation of another seed": (evaluation_of_another_seed, {"regraded"}),
+    # the fourth kind
     "two problems of both arms exchanged": (sealed(problems_exchanged), {"regraded"}),
     "a second answer to each problem": (sealed(another_sample), {"plan", "regraded"}),
     "answers deleted from the database": (
@@ -478,6 +497,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"journals"},
     ),
     "a column scaled in the database": (sql("UPDATE updates SET loss = 2 * loss"), {"journals"}),
+    # the seventh kind
     "tokens of one run doubled with their lengths": (
         sealed(
             doubled("tokens_sampled_total", "tokens_trained_total", "response_tokens_mean"), RUN

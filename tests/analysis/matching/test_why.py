@@ -116,12 +116,16 @@ def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
     assert_fields(
         found, kind="prompt", where="step 2", value_a="train-0-2-1", value_b="train-0-2-0"
     )
+    found = parting_without_responses(lab)
+    assert_fields(found, kind="prompt", where="step 2, digest")
+    assert "rollouts = 1.0 keeps all" in found.context[0]
+
+
+def parting_without_responses(lab: Lab) -> Any:
     lab.edit_journal(
         "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
     )
-    found = parting(lab)
-    assert_fields(found, kind="prompt", where="step 2, digest")
-    assert "rollouts = 1.0 keeps all" in found.context[0]
+    return parting(lab)
 
 
 def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
@@ -142,10 +146,7 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
     recorded_instead(theirs, "train-0-3-2 said grpo 1", f"{long}y")
     rebuild(lab.runs)
     assert_fields(parting(lab), value_a=f"…{'a' * 40}›x{'a' * 39}…", value_b=f"…{'a' * 40}›y")
-    lab.edit_journal(
-        "grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"]
-    )
-    found = parting(lab)
+    found = parting_without_responses(lab)
     assert_fields(
         found,
         where="step 3, token ids",

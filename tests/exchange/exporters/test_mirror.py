@@ -94,6 +94,12 @@ def go_on(runs: Path, study: Study) -> None:
     ingest(runs)
 
 
+def begun_study(folder: Path) -> tuple[Study, Path]:
+    """A study after seven steps, and the folder of its runs."""
+    make_lab(folder, seeds=2, steps=STEPS, every=5, until=lambda run: FIRST, end=lambda run: None)
+    return load_study(folder / "studies" / "toy.toml"), folder / "runs"
+
+
 @pytest.mark.parametrize("format", TARGETS)
 def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
     """Seven steps of workers at work, then the rest, then another conductor.
@@ -102,9 +108,7 @@ def test_every_row_is_there_once(tmp_path: Path, format: str) -> None:
     """
     if find_spec({"wandb-offline": "wandb"}.get(format, format)) is None:
         pytest.skip(f"the package of {format} is not installed")
-    make_lab(tmp_path, seeds=2, steps=STEPS, every=5, until=lambda run: FIRST, end=lambda run: None)
-    study = load_study(tmp_path / "studies" / "toy.toml")
-    runs = tmp_path / "runs"
+    study, runs = begun_study(tmp_path)
     mirrored = runs / "toy" / "_mirror" / format
 
     def exported() -> JsonObject:
@@ -141,9 +145,7 @@ def test_a_tensorboard_that_looks_on_shows_each_step_once(tmp_path: Path) -> Non
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-    make_lab(tmp_path, seeds=2, steps=STEPS, every=5, until=lambda run: FIRST, end=lambda run: None)
-    study = load_study(tmp_path / "studies" / "toy.toml")
-    runs = tmp_path / "runs"
+    study, runs = begun_study(tmp_path)
     file = runs / "toy" / "_mirror" / "tensorboard" / "gspo" / "s1" / "events.out.tfevents.0"
     looks_on = EventAccumulator(str(file.parent), tensor_size_guidance={"scalars": 0})
     with Mirror(runs, "toy", {"tensorboard": target("tensorboard")}) as mirror:

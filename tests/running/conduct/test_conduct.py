@@ -147,13 +147,18 @@ def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Benc
     assert rewards(bench) == wanted(bench)
 
 
-def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
-    bench.steps = 12
-    bench.hold = {"a/s0": 1, "b/s0": 1}
+def held_at_work(bench: Bench) -> "tuple[subprocess.Popen[str], list[int]]":
+    """The conductor and both workers of seed 0."""
     bench.seeds = [0]
     conductor = bench.start()
     bench.until_held()
-    workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+    return conductor, [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+
+
+def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
+    bench.steps = 12
+    bench.hold = {"a/s0": 1, "b/s0": 1}
+    conductor, workers = held_at_work(bench)
     conductor.kill()
     conductor.communicate()
     # The next one may come at once: it waits for workers that still finish their step.
@@ -175,10 +180,7 @@ def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
 def test_a_second_ctrl_c_kills(bench: Bench) -> None:
     bench.hold = {"a/s0": 0, "b/s0": 0}
     bench.deaf = True
-    bench.seeds = [0]
-    conductor = bench.start()
-    bench.until_held()
-    workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+    conductor, workers = held_at_work(bench)
     conductor.send_signal(signal.SIGINT)
     assert any("stopping" in line for line in conductor.stdout)  # reads on until it says so
     conductor.send_signal(signal.SIGINT)

@@ -70,17 +70,22 @@ def job_of(bench: Bench, run: str) -> str:
     return record.stem.removeprefix("slurm-")
 
 
-def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
-    """A study whose first run is held during its step 3; that run's job.
-
-    Its checkpoint at step 2 is written.
-    """
-    bench.steps = 6
+def held_at_step_3(bench: Bench, steps: int) -> "subprocess.Popen[str]":
+    bench.steps = steps
     bench.seeds = [0]
     bench.hold = {"a/s0": 3}
     conductor = bench.start(on="slurm", jobs=1)
     bench.until_held()
     until_said(conductor, "a/s0: started")
+    return conductor
+
+
+def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
+    """A study whose first run is held during its step 3; that run's job.
+
+    Its checkpoint at step 2 is written.
+    """
+    conductor = held_at_step_3(bench, steps=6)
     bench.hold_anew({})
     return conductor, job_of(bench, "a/s0")
 
@@ -162,12 +167,7 @@ def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(
 
 
 def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
-    bench.steps = 8
-    bench.seeds = [0]
-    bench.hold = {"a/s0": 3}
-    conductor = bench.start(on="slurm", jobs=1)
-    bench.until_held()
-    until_said(conductor, "a/s0: started")
+    conductor = held_at_step_3(bench, steps=8)
     worker = bench.worker_of("a/s0")
     slurm.lose_node(worker)
     bench.hold_anew({"a/s0": 5})  # which would let the first worker go on

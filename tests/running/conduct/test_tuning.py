@@ -7,15 +7,13 @@ bonus by the arm's name.
 """
 
 import json
-import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from assertions import assert_fields
-from calling import lab_error
+from calling import lab_error, python_path
 from counting import Bench, answer_in
 from laboratory import json_of
 
@@ -74,7 +72,7 @@ def done(starts: Path, tmp_path_factory: pytest.TempPathFactory) -> "Done":
     bench = tuning(Bench(tmp_path_factory.mktemp("tuned")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GSPO_LAB_CACHE", str(starts))
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        patch.setenv("PYTHONPATH", python_path())
         return (bench, *bench.conduct())
 
 

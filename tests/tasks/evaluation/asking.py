@@ -4,16 +4,13 @@ Also a `gspo-lab eval` that is stopped.
 """
 
 import json
-import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from calling import Said, gspo_lab
+from calling import Said, environment, gspo_lab
 
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.paths import RUN
@@ -80,10 +77,7 @@ def stopped_after(
     Return how many, the exit code and its stderr.
     """
     command = [sys.executable, "-m", "gspo_lab.cli", *map(str, arguments)]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 240
     try:
         while kept(runs) < lines:
@@ -104,14 +98,6 @@ def kept(runs: Path) -> int:
         path.read_bytes().count(b'{"kind":"answer"')
         for path in runs.rglob("evaluations/*/journal.jsonl")
     )
-
-
-def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:
-    connection = sqlite3.connect(runs / "lab.db")
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.close()
 
 
 ANSWERS = (

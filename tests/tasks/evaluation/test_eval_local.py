@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from asking import BENCH, SMALL, declared_runs, done, kept, rows, save_model, write_task
+from asking import BENCH, SMALL, declared_runs, done, kept, save_model, write_task
 from assertions import assert_fields
-from calling import gspo_lab
+from calling import gspo_lab, rows
 from case_tables import cases
 from laboratory import json_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from asking import done, rows
+from asking import done
 from assertions import assert_fields
-from calling import gspo_lab, lab_error
+from calling import gspo_lab, lab_error, rows
 from laboratory import json_of, write_lines
 
 from gspo_lab.analysis.stats.passk import estimate_rating

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from asking import declared_runs, done, rows, save_model
+from asking import declared_runs, done, save_model
 from assertions import assert_fields
-from calling import gspo_lab
+from calling import gspo_lab, rows
 from laboratory import json_of
 from tiny_server import MODEL, serving
 

@@ -4,7 +4,6 @@ It answers, fails, is killed in the middle, and finishes.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ANSWERS, BENCH, done, kept, rows, stopped_after
+from asking import ANSWERS, BENCH, done, kept, stopped_after
 from assertions import assert_fields
-from calling import gspo_lab
+from calling import environment, gspo_lab, rows
 from laboratory import json_of
 from tiny_server import MODEL, TinyServer, free_port, serving
 
@@ -262,10 +261,7 @@ def test_asking_a_server_needs_no_torch(server: TinyServer, here: Path) -> None:
         MODEL,
         *options,
     ]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240
-    )
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["answers"] == 2
     assert "loaded: set()" in done.stderr

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import BENCH, GRADER, declared_runs, done, rows, write_task
+from asking import BENCH, GRADER, declared_runs, done, write_task
 from assertions import assert_fields
-from calling import gspo_lab
+from calling import gspo_lab, rows
 from case_tables import cases
 from laboratory import json_of
 

@@ -114,22 +114,17 @@ def test_a_kill_at_the_very_end_loses_nothing(
     work(calm)
     assert not (calm / CHECKPOINTS / RESUME).exists()
 
+    def stands() -> tuple[str | None, bool]:
+        """The state of the run, and whether it can resume."""
+        return RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()
+
     work(harried, (checkpoint, "save_model"))
-    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
-        "interrupted",
-        True,
-    )
+    assert stands() == ("interrupted", True)
     work(harried, (worker.JournalSink, "write_progress"))
-    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
-        "interrupted",
-        True,
-    )
+    assert stands() == ("interrupted", True)
     assert (harried / "checkpoints/final").is_dir()
     work(harried, (RunFolder, "drop_resume"))
-    assert (RunFolder(harried).status().state, (harried / CHECKPOINTS / RESUME).exists()) == (
-        "finished",
-        True,
-    )
+    assert stands() == ("finished", True)
     initial = (harried / JOURNAL).read_bytes()
     work(harried)
     assert not (harried / CHECKPOINTS / RESUME).exists()

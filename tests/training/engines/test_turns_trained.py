@@ -75,13 +75,18 @@ def rollout(turns: list[Turn], mask: list[int]) -> Rollout:
     )
 
 
+OF_TWO_AND_THREE_TURNS = (
+    rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
+    rollout(
+        [Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)],
+        [1, 0, 1, 0, 1, 1],
+    ),
+)
+
+
 def test_each_turns_advantage_stands_on_its_tokens() -> None:
     rollouts = [
-        rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
-        rollout(
-            [Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)],
-            [1, 0, 1, 0, 1, 1],
-        ),
+        *OF_TWO_AND_THREE_TURNS,
         replace(rollout([Turn("a", tokens=3)], [1, 1, 1]), loss_mask=None),
         rollout(
             [Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]
@@ -116,11 +121,7 @@ def test_each_turn_reads_all_before_it_again() -> None:
     Turns that end at tokens 2 and 5 feed 1 + 2 and 1 + 5; trained on, it is fed once.
     """
     rollouts = [
-        rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
-        rollout(
-            [Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)],
-            [1, 0, 1, 0, 1, 1],
-        ),
+        *OF_TWO_AND_THREE_TURNS,
         replace(rollout([Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]), loss_mask=None),
         replace(rollout([], [1, 1, 1]), loss_mask=None, turns=None),
     ]

@@ -90,13 +90,15 @@ def test_the_recorded_experts_compute_at_every_real_token(name: str, side: str) 
     assert tap.seconds_replay > 0
 
 
+def drifted(name: str) -> tuple[Any, torch.Tensor, torch.Tensor, Routers, Computed]:
+    """A model, tokens, routes that are not its own, its routers, and what they compute."""
+    model = build(name)
+    return model, tokens(), random_routes(), routers_of(model), Computed.by(model)
+
+
 @every_family
 def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
-    model = build(name)
-    ids = tokens()
-    routes = random_routes()
-    routers = routers_of(model)
-    computed = Computed.by(model)
+    model, ids, routes, routers, computed = drifted(name)
     with torch.no_grad(), routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         model(ids)
     for layer, (_, router) in enumerate(routers.modules):
@@ -110,11 +112,7 @@ def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
 
 @every_family
 def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) -> None:
-    model = build(name)
-    ids = tokens()
-    routes = random_routes()
-    routers = routers_of(model)
-    computed = Computed.by(model)
+    model, ids, routes, routers, computed = drifted(name)
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         loss = model(ids, labels=ids).loss
     layer = 0

@@ -1,5 +1,6 @@
 """Mini-batches written by hand, and the numbers that are recorded of them."""
 
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,14 @@ from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.training.objectives import Batch, Recorder, Surrogate, surrogate
 from gspo_lab.training.objectives.losses import Common, Loss, Metrics
 from gspo_lab.training.objectives.recorder import Bands
+
+LN = math.log
+# Two responses of unequal length, A = +1 and A = -1. The old log-probs are 0, so logp is l_t
+# itself.
+#   response 0, 3 tokens: w = 1.5, 1.0, 0.5     W = 0.75     s = 0.75^(1/3)
+#   response 1, 1 token:  w = 0.5               W = s = 0.5
+MASK = [[1, 1, 1], [1, 0, 0]]
+LOGP = torch.tensor([[LN(1.5), 0.0, LN(0.5)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
 
 
 def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:

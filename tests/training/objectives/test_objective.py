@@ -7,7 +7,7 @@ import pytest
 import torch
 from assertions import assert_fields
 from case_tables import cases
-from measuring import batch_of, gradient, numbers
+from measuring import LN, LOGP, MASK, batch_of, gradient, numbers
 from torch import Tensor
 
 from gspo_lab.training.objectives import PRESETS, Batch, mismatch_measures, surrogate
@@ -20,15 +20,8 @@ from gspo_lab.training.objectives.settings import Aggregation, Correction
 GRPO = PRESETS["grpo"]
 GSPO = PRESETS["gspo"]
 GSPO_TOKEN = PRESETS["gspo-token"]
-LN = math.log
 
 
-# Two responses of unequal length, A = +1 and A = -1. The old log-probs are 0, so logp is l_t
-# itself.
-#   response 0, 3 tokens: w = 1.5, 1.0, 0.5          s = (1.5 * 1.0 * 0.5)^(1/3) = 0.75^(1/3)
-#   response 1, 1 token:  w = 0.5                     s = 0.5
-MASK = [[1, 1, 1], [1, 0, 0]]
-LOGP = torch.tensor([[LN(1.5), 0.0, LN(0.5)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
 WIDE = GRPO.replace(clip_low=0.2, clip_high=0.2)
 
 PENCIL = [
@@ -152,7 +145,6 @@ def random_batch(lengths: list[int] | None = None) -> tuple[Batch, Tensor]:
     return batch, old + 0.2 * torch.randn_like(old)
 
 
-LN = math.log
 TOKENS = torch.tensor([[1, 1, 1], [1, 1, 0]], dtype=torch.bool)
 # k = 4, 1/4, 1 (product 1, geometric mean 1) and 1.5, 1.5 (product 2.25, geometric mean 1.5)
 MISMATCH = torch.tensor([[LN(4), LN(0.25), 0.0], [LN(1.5), LN(1.5), 0.0]], dtype=torch.float64)

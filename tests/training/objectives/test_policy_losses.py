@@ -14,7 +14,7 @@ import torch
 from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
-from measuring import batch_of, gradient, numbers
+from measuring import LN, LOGP, MASK, batch_of, gradient, numbers
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -26,15 +26,7 @@ from gspo_lab.training.objectives.losses.covariances import ClipCov, KlCov
 from gspo_lab.training.objectives.losses.weighing import Pspo, Sapo, Vespo
 from gspo_lab.training.objectives.ratios import RATIOS
 
-LN = math.log
 EXP = math.exp
-
-
-# Two responses, A = +1 and A = -1. The old log-probs are 0, so log pi is l_t itself.
-#   response 0, 3 tokens: w = 1.5, 1.0, 0.5     W = 0.75     s = 0.75^(1/3)
-#   response 1, 1 token:  w = 0.5               W = s = 0.5
-MASK = [[1, 1, 1], [1, 0, 0]]
-LOGP = torch.tensor([[LN(1.5), 0.0, LN(0.5)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
 
 
 def sigmoid(x: float) -> float:

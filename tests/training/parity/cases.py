@@ -168,6 +168,23 @@ def cosine(a: Result, b: Result) -> float:
     return float(torch.cosine_similarity(a.grad_BT.flatten(), b.grad_BT.flatten(), dim=0))
 
 
+Compared = Callable[[Case, Objective], Result]
+
+
+def uncapped(mine: Compared, theirs: Compared, above: float) -> None:
+    """At a log-ratio of 30 neither caps the ratio: both losses are equal, and larger than this."""
+    data = far()
+    data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
+    for settings in (GRPO, GSPO):
+        result = mine(data, settings)
+        other = theirs(data, settings)
+        assert result.loss == pytest.approx(other.loss, rel=1e-6)
+        assert result.loss > above
+        assert torch.linalg.norm(result.grad_BT - other.grad_BT) <= 1e-6 * torch.linalg.norm(
+            result.grad_BT
+        )
+
+
 def peer(package: str, version: str) -> None:
     """Skip where a peer is not installed or has another release.
 

@@ -27,6 +27,7 @@ from cases import (
     near,
     ours,
     peer,
+    uncapped,
 )
 
 from gspo_lab.training.objectives import Objective
@@ -137,13 +138,4 @@ def test_areal_means_a_response_s_advantages_where_they_vary(areal: Callable[...
 
 
 def test_areal_does_not_cap_a_huge_ratio_either(areal: Callable[..., Result]) -> None:
-    data = far()
-    data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
-    for settings in (GRPO, GSPO):
-        mine = ours(data, token_mean(settings))
-        other = areal(data, settings)
-        assert mine.loss == pytest.approx(other.loss, rel=1e-6)
-        assert mine.loss > 1e9
-        assert torch.linalg.norm(mine.grad_BT - other.grad_BT) <= 1e-6 * torch.linalg.norm(
-            mine.grad_BT
-        )
+    uncapped(lambda data, settings: ours(data, token_mean(settings)), areal, 1e9)

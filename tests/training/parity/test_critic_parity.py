@@ -61,12 +61,17 @@ def test_verl_s_advantages_and_returns(verl_modules: Any, gamma: float, gae_lamb
     assert torch.allclose(return_BT, reference[1] * mask_BT, atol=1e-5)
 
 
+def values() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Values, returns, the values before the update, and the mask; [6, 64]."""
+    _, value_BT, mask_BT = ragged()
+    return_BT = torch.randn(6, 64)
+    return value_BT, return_BT, value_BT + 0.3 * torch.randn(6, 64), mask_BT
+
+
 @pytest.mark.parametrize("clip", [0.1, 0.5, 1e9])
 def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
     core_algos, *_ = verl_modules
-    _, value_BT, mask_BT = ragged()
-    return_BT = torch.randn(6, 64)
-    old_BT = value_BT + 0.3 * torch.randn(6, 64)
+    value_BT, return_BT, old_BT, mask_BT = values()
     actual = []
     for reference in (False, True):
         leaf = value_BT.clone().requires_grad_()
@@ -85,9 +90,7 @@ def test_verl_s_value_loss(verl_modules: Any, clip: float) -> None:
 
 
 def test_areal_s_value_loss(areal: Any) -> None:
-    _, value_BT, mask_BT = ragged()
-    return_BT = torch.randn(6, 64)
-    old_BT = value_BT + 0.3 * torch.randn(6, 64)
+    value_BT, return_BT, old_BT, mask_BT = values()
     reference, stat = areal.ppo_critic_loss_fn(value_BT, old_BT, return_BT, 0.2, mask_BT)
     lab = value_loss(value_BT, old_BT, return_BT, mask_BT, tokens=int(mask_BT.sum()), clip=0.2)
     assert float(lab.loss) == pytest.approx(float(reference), abs=1e-6)

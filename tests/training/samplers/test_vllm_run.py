@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from assertions import assert_fields
+from calling import environment
 
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.recording.journal import scan
@@ -94,7 +95,7 @@ def start(study: Path, *arguments: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        env=environment(),
     )
 
 
