@@ -142,7 +142,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab], None], dict[str, Strings], set[str],
     "a setting": (
         lambda lab: lab.edit_json("gspo/s0/run.json", _rate),
         {"settings": ("update.learning_rate",)},
-        {"declaration", "identity"},
+        {"declaration", "identity", "plan"},
         ("update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",),
     ),
     "a benchmark's temperature": (
