@@ -337,7 +337,7 @@ def _seeds(study: Study, facts: ModelFacts) -> Lines:
 
 
 def _benchmarks(study: Study, facts: ModelFacts) -> Lines:
-    settings = next(iter(study.arms.values())).settings
+    settings = study.first_arm.settings
     primary = study.primary
     if primary is None:
         yield "no-primary", "no benchmark, so no primary score and no verdict"

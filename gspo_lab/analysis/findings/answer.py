@@ -385,7 +385,7 @@ def _more_seeds(source: Source, seeds: int) -> Strings:
 
 def _other_rate(source: Source, times: float, name: str) -> Strings:
     """The study at another learning rate, which most directly makes runs unstable or stable."""
-    rate = next(iter(source.declaration.arms.values())).settings.update.adamw["lr"]
+    rate = source.declaration.first_arm.settings.update.adamw["lr"]
     return _variant(source, "--set", f"{RATE}={times * rate:.3g}", name)
 
 

@@ -44,7 +44,7 @@ class Replication:
         """Two lines about it for a terminal."""
         verb = "goes on" if self.begun else "begins"
         seeds = ", ".join(map(str, self.study.seeds))
-        settings = next(iter(self.study.arms.values())).settings
+        settings = self.study.first_arm.settings
         starts = "the seeds' own" if settings.warm_start.per_seed else "one of its own"
         if not needs_start(settings.model):
             starts = f"{settings.model} as it is: that checkpoint is part of the question"

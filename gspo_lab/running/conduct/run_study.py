@@ -87,7 +87,7 @@ def conduct(
     launcher = make_launcher(on, jobs, study.launch.options)
     warnings = preflight(study)  # before the first folder is made
     mirrors = {name: target(name) for name in study.mirror}
-    slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
+    slots = slots_of(on, launcher, study.first_arm.settings.device)
     if not yes:
         require_memory(study, slots)
     runs.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def conduct(
             opening.append(f"warnings: {names}; {command} explains")
         for line in opening:
             print_text(console, line)
-        warm_start_steps = next(iter(study.arms.values())).settings.warm_start.steps
+        warm_start_steps = study.first_arm.settings.warm_start.steps
         view.expect(planned.expected_rates(warm_start_steps), planned.stage_seconds)
         pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
         _run_stages(study, runs, home, pool)

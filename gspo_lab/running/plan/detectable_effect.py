@@ -370,7 +370,7 @@ def comparable_scores(source: Source, study: Study) -> dict[str, dict[int, float
     declared = source.declaration
     if declared.verdict.last != study.verdict.last or not declared.has_verdict:
         return {}
-    conditions = _conditions(next(iter(study.arms.values())), study.primary)
+    conditions = _conditions(study.first_arm, study.primary)
     names = {
         name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == conditions
     }

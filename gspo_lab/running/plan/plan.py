@@ -251,7 +251,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     the study; what it needs and this machine lacks is told in the plan.
     """
     found = obstacle(study)
-    settings = next(iter(study.arms.values())).settings
+    settings = study.first_arm.settings
     slots, missing = _slots(study, settings.device, on, jobs)
     planned = plan_of(study, runs, slots)
     obstacles = [text for text in (missing, found) if text is not None]
@@ -391,7 +391,7 @@ class _Tasks:
 
     def problems(self) -> dict[str, int]:
         """Per benchmark its problems."""
-        arm = next(iter(self._study.arms.values()))
+        arm = self._study.first_arm
         model = self._study.model(arm)
         return {
             bench.name: self._held_out(bench, arm.settings, model) for bench in arm.settings.bench

@@ -137,7 +137,7 @@ def lint_findings(study: Study, *, data: bool = True) -> list[Finding]:
     `check`.
     """
     base = study.base
-    first_arm = next(iter(study.arms.values()))
+    first_arm = study.first_arm
     model = study.model(first_arm)
     moe = {arm.settings.model: is_moe(study.model(arm)) for arm in study.arms.values()}
     task = first_arm.settings.task
