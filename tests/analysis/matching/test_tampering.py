@@ -286,14 +286,6 @@ def another_evaluation(items: Lines) -> Lines:
     return [*items[:-1], *more, items[-1]]
 
 
-def resumed_at_a_tenth(items: Lines) -> Lines:
-    """A worker that resumed after step 1 with another run.json, which was put back later."""
-    for one in where(items, "update"):
-        one["learning_rate"] *= 0.1 if one["step"] > 1 else 1
-    place = items.index(next(where(items, "step", step=1))) + 1
-    return [*items[:place], {**items[0], "step": 2}, *items[place:]]
-
-
 def doubled(*names: str) -> Callable[[Lines], None]:
     return scaled("step", 2, *names)
 
@@ -381,8 +373,8 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"declaration", "identity", "plan", "journals"},
     ),
     # the sixth kind
-    "one arm resumed at another learning rate": (
-        sealed(resumed_at_a_tenth, *RUNS[1::2]),
+    "a run.json with another rate until the end, then put back": (
+        sealed(scaled("update", 0.1, "learning_rate"), *RUNS[1::2]),
         {"plan"},
     ),
     # Whose journal it is: the first kind
