@@ -15,6 +15,9 @@ JsonMapping = Mapping[str, Any]
 Interval = tuple[float, float]
 """Its lower and its upper end."""
 
+Integers = tuple[int, ...]
+"""Whole numbers in order."""
+
 Strings = tuple[str, ...]
 """Names, words or lines, in order."""
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject
 from gspo_lab.common.registry import one_line_error
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import known_part, with_placeholders
@@ -143,9 +143,9 @@ class Declaration:
     name: str
     question: str
     arms: dict[str, Arm]
-    seeds: tuple[int, ...]
+    seeds: Integers
     verdict: VerdictTable
-    added: tuple[int, ...] = ()
+    added: Integers = ()
     """The seeds added after the first step, which never change the verdict."""
     claims: tuple[ClaimTable, ...] = ()
     sweep: Sweep | None = None
@@ -202,13 +202,13 @@ class Declaration:
         return tuple(odd)
 
     @property
-    def deciding(self) -> tuple[int, ...]:
+    def deciding(self) -> Integers:
         """The deciding seeds: those declared before the first step, up to the last look."""
         declared = tuple(seed for seed in self.seeds if seed not in self.added)
         return declared[: self.looks[-1]]
 
     @property
-    def looks(self) -> tuple[int, ...]:
+    def looks(self) -> Integers:
         """After how many declared seeds the study is judged: the declared looks, else after all
         seeds.
         """

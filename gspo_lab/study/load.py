@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, Strings
 from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.common.text import counted
 from gspo_lab.study.claim_validation import broken_claims
@@ -478,7 +478,7 @@ def _objective(
     )
 
 
-def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
+def _seeds(value: Any, problems: list[str]) -> Integers:
     count = type(value) is int
     if count and value > MOST_SEEDS:
         problems.append(

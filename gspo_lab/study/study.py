@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gspo_lab.common.atomic_files import folder_digest
 from gspo_lab.common.paths import beside, cache_folder
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, Strings
 from gspo_lab.study.declaration import Arm, Band, Declaration, digest
 from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, with_placeholders
@@ -134,7 +134,7 @@ class Study(Declaration):
     """
 
     path: Path
-    file_seeds: tuple[int, ...] = field(default=(), compare=False)
+    file_seeds: Integers = field(default=(), compare=False)
     """The seeds that the file itself declares."""
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
     """The options of launchers. They are not part of the declaration."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import Integers
 from gspo_lab.tasks.base import (
     Grade,
     Problem,
@@ -35,7 +36,7 @@ WORDS_TOKENS = 48
 """Token limit of an answer to a question in words: a number, or a sentence with it."""
 
 
-class Addition(Generated[tuple[int, ...]]):
+class Addition(Generated[Integers]):
     """Sums of `terms` numbers of at most `digits` digits, drawn uniformly, 0 included.
 
     At most `train` and `held_out` problems, fewer where there are no more: a tenth of all is ever
@@ -84,7 +85,7 @@ class Addition(Generated[tuple[int, ...]]):
                 )
             self.grader = f"{self.grader.removesuffix('/1')}-{'-'.join(self.reward_names)}/1"
 
-    def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
+    def make(self, split: str, place: str, numbers: Integers) -> Problem:
         """`"add3-train-5"`, its demonstration in haste or not."""
         shape = f"add{self.digits}" + (f"x{self.terms}" if self.terms > 2 else "")
         name = f"{shape}-{place}"
@@ -138,7 +139,7 @@ class Addition(Generated[tuple[int, ...]]):
         pairs = zip(digits.zfill(width), problem.reference.zfill(width), strict=True)
         return replace(grade, reward=sum(digit == right for digit, right in pairs) / width)
 
-    def generate(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def generate(self) -> Iterator[tuple[str, Integers]]:
         """Every ordered choice of numbers once; the key that decides the split ignores their
         order.
         """

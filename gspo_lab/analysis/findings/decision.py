@@ -23,7 +23,7 @@ from gspo_lab.analysis.stats.levels import first_resolving
 from gspo_lab.analysis.stats.moderated import contrast_variance
 from gspo_lab.analysis.stats.proportions import binomial_p
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
-from gspo_lab.common.plain_data import OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, OptionalFloat, Strings
 from gspo_lab.common.reason import Reason, Reasons
 from gspo_lab.common.states import State
 from gspo_lab.common.text import MINUS, counted, seed_numbers, seeds_text, signed
@@ -98,7 +98,7 @@ class Decision:
     baseline: str
     primary: str | None
     matched: Certificate
-    seeds: tuple[int, ...]
+    seeds: Integers
     planned: int
     """How many seeds the declaration has."""
     doses: DoseResponse | None = None
@@ -203,7 +203,7 @@ def decision(source: Source) -> Decision:
     )
 
 
-def _paired_seeds(source: Source) -> tuple[tuple[int, ...], list[Reason]]:
+def _paired_seeds(source: Source) -> tuple[Integers, list[Reason]]:
     """The deciding seeds, and the reasons why other seeds of imported runs do not count."""
     declared = source.declaration
     if declared.recorded is None:
@@ -344,7 +344,7 @@ def _pairs(
 
 
 def _look(
-    source: Source, ended: Sequence[RunOutcome], undecided: Decision, seeds: tuple[int, ...]
+    source: Source, ended: Sequence[RunOutcome], undecided: Decision, seeds: Integers
 ) -> Decision:
     """The decision on these seeds by the declared rule, with and without ungraded answers."""
     declared = source.declaration

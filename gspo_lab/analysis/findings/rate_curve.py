@@ -28,7 +28,7 @@ from gspo_lab.analysis.stats.peaks import (
     ranges_near_peak,
 )
 from gspo_lab.analysis.stats.verdict import Comparison, Rule, Scores, decide_all
-from gspo_lab.common.plain_data import Interval, OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, Interval, OptionalFloat, Strings
 from gspo_lab.common.reason import Reason
 from gspo_lab.common.text import setting_name
 from gspo_lab.study.declaration import Declaration
@@ -107,7 +107,7 @@ class RateCurve:
 
     key: str
     baseline: str
-    seeds: tuple[int, ...]
+    seeds: Integers
     curves: tuple[ScoreCurve, ...]
     comparisons: tuple[CurveComparison, ...]
     missing: Strings

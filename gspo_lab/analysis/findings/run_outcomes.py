@@ -12,7 +12,7 @@ from gspo_lab.analysis.readings.answers import counted_wrong, evaluations
 from gspo_lab.analysis.readings.curves import measured, nonfinite_steps
 from gspo_lab.analysis.stats.collapse import Stability, stability
 from gspo_lab.analysis.stats.curve_summaries import carry_last_finite, tail_mean
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Integers, OptionalFloat
 
 NOISE = 2
 """Standard errors of answers that a fall from the best score must exceed."""
@@ -39,7 +39,7 @@ class RunOutcome:
     start: OptionalFloat
     final: OptionalFloat
     counted_wrong: OptionalFloat
-    steps: tuple[int, ...]
+    steps: Integers
     latest: OptionalFloat
     evaluations: int
     carried: int
@@ -177,7 +177,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
     return out
 
 
-def deciding_steps(source: Source, bench: str | None) -> tuple[int, ...]:
+def deciding_steps(source: Source, bench: str | None) -> Integers:
     """After which steps the evaluations lie whose mean is a run's final score; empty before any run
     has one.
     """

@@ -29,7 +29,7 @@ from gspo_lab.analysis.matching.tuning_check import tuning_check
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ACCEPTED, STUDY
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, Strings
 from gspo_lab.common.text import counted, first_few, listed, seeds_text
 from gspo_lab.recording.store import Evidence, audit
 from gspo_lab.recording.store.traces import read_starts
@@ -415,7 +415,7 @@ def _lock(declared: Declaration) -> Check:
 
 def _reasons(seeds_by_part: dict[tuple[str, str], list[int]]) -> Iterable[str]:
     """One line per check: the differing parts and their seeds."""
-    lines: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    lines: dict[tuple[str, Integers], list[str]] = {}
     for (check, part), where in seeds_by_part.items():
         lines.setdefault((check, tuple(where)), []).append(part)
     for (check, seeds), differing in lines.items():

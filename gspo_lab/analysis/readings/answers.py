@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings.runs import FINISHED, Source, once, runs
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalFloat, Strings
 from gspo_lab.recording.store import Evidence, answers
 from gspo_lab.recording.store.traces import read_later_evaluations
 from gspo_lab.study.verdict_tables import score_named
@@ -45,7 +45,7 @@ class GradedAnswers:
     pass@k.
     """
 
-    seeds: tuple[int, ...]
+    seeds: Integers
     problems: Strings
     grade_SEIK: Floats
     k: int = 1
@@ -310,7 +310,7 @@ class EvaluatedBenchmark:
 
     evaluation: str
     bench: str
-    steps: tuple[int, ...]
+    steps: Integers
 
     @property
     def title(self) -> str:
@@ -348,7 +348,7 @@ def answered(
     source: Source,
     benchmark: EvaluatedBenchmark,
     arms: tuple[str, ...],
-    seeds: tuple[int, ...] | None = None,
+    seeds: Integers | None = None,
     *,
     counted_wrong: bool = False,
 ) -> dict[str, GradedAnswers]:

@@ -16,7 +16,7 @@ from scipy import special
 from gspo_lab.analysis.stats.array_checks import Floats, share
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import Integers, OptionalFloat
 
 STUDIES = 2**17
 FEW = 200
@@ -109,7 +109,7 @@ def nominal_level(looks: Sequence[int], alpha: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _level(looks: tuple[int, ...], alpha: float) -> float:
+def _level(looks: Integers, alpha: float) -> float:
     smallest = _smallest_p(looks)
     if alpha * STUDIES < FEW:
         return alpha / len(looks)
@@ -119,7 +119,7 @@ def _level(looks: tuple[int, ...], alpha: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _smallest_p(looks: tuple[int, ...]) -> Floats:
+def _smallest_p(looks: Integers) -> Floats:
     """Per simulated study without a difference its smallest p over the looks, sorted.
 
     The seeds that a look adds enter by their mean, z ~ N(0, 1) / sqrt(m), and their sum of squares

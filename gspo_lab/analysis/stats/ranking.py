@@ -20,7 +20,7 @@ import numpy as np
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.moderated import moderated_variance
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, paired_scores
-from gspo_lab.common.plain_data import OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, OptionalFloat, Strings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ArmRank:
     place: int
     best_rank: int
     worst_rank: int
-    by_seed: tuple[int, ...]
+    by_seed: Integers
 
 
 @dataclass(frozen=True)

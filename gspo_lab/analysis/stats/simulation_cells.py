@@ -46,7 +46,7 @@ from gspo_lab.analysis.stats.verdict import (
     decide,
     decide_all,
 )
-from gspo_lab.common.plain_data import OptionalFloat, table_beside
+from gspo_lab.common.plain_data import Integers, OptionalFloat, table_beside
 
 RESAMPLES = 1000
 
@@ -119,7 +119,7 @@ def _words(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion
     return Conclusion(worse or beyond or verdict.word == EQUIVALENT, worse, beyond)
 
 
-def _better(looks: tuple[int, ...] = (), *, in_order: bool = False) -> Judge:
+def _better(looks: Integers = (), *, in_order: bool = False) -> Judge:
     """Whether any arm is called better or worse at the first look that resolves all; seeds behind
     the last look do not count. Arms share alpha by Holm's rule, or are tested `in_order`.
     """
@@ -148,7 +148,7 @@ def _contrast_scores(scores_AS: Floats) -> Scores:
     return Scores(scores_AS[:2].mean(axis=0), scores_AS[2:].mean(axis=0), estimated=estimated)
 
 
-def _contrast(looks: tuple[int, ...] = ()) -> Judge:
+def _contrast(looks: Integers = ()) -> Judge:
     """Whether a side of the 2 x 2 is called better at the first look that resolves it."""
 
     def judge(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
@@ -180,7 +180,7 @@ def _own_best(a_SD: Floats, b_SD: Floats, alpha: float, rng: Generator) -> Concl
 
 
 def _verdicts_at_stop(
-    judge: Callable[[int], list[Comparison]], looks: tuple[int, ...]
+    judge: Callable[[int], list[Comparison]], looks: Integers
 ) -> list[Comparison]:
     _, verdicts = first_resolving(
         looks, judge, lambda verdicts: all(verdict.resolved for verdict in verdicts)

@@ -30,7 +30,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Interval, OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, Interval, OptionalFloat, Strings
 from gspo_lab.common.reason import Reason, Reasons, joined
 from gspo_lab.common.text import listed
 
@@ -151,7 +151,7 @@ class Rule:
 
     margin: float
     alpha: float = 0.05
-    looks: tuple[int, ...] = ()
+    looks: Integers = ()
     power: float = 0.8
     order: Strings = ()
     """Arms tested in this order, each at the whole alpha until one fails; empty:

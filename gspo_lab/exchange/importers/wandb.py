@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     CALLS,
@@ -158,7 +158,7 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
     """The records before the first damaged one, which is noted."""
     count = 0
     content = bytearray()
-    expected: tuple[int, ...] = STARTS
+    expected: Integers = STARTS
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
             raise LabError(f"{file}: not a file of an offline wandb run")

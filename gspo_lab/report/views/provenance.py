@@ -15,7 +15,7 @@ from gspo_lab.analysis.matching.certificate import Pair, grouped
 from gspo_lab.analysis.matching.run_pair import Match, format_value, undeclared
 from gspo_lab.analysis.matching.tuning_check import Trials, choices_text
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Integers, JsonObject
 from gspo_lab.common.text import capital
 from gspo_lab.recording.store.run_files import END_LOST, FOREIGN
 from gspo_lab.report.chart import Chart, Series
@@ -321,7 +321,7 @@ class TuningView(View):
     """The chosen values by arm; None while the trials are not at their end."""
     reading: str = ""
     metric: str = ""
-    seeds: tuple[int, ...] = ()
+    seeds: Integers = ()
     candidates: int = 0
     steps_per_arm: int = 0
     rounds: tuple[JsonObject, ...] = ()

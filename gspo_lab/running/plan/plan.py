@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, duration, first_few
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
@@ -104,7 +104,7 @@ class Plan:
     """Runs on which the arms are still to choose their values."""
     trial_steps: int = 0
     """The most steps of these; only the estimated time includes them."""
-    looks: tuple[int, ...] = ()
+    looks: Integers = ()
     """After how many seeds the study may end, where that is declared."""
     peaks: Strings = ()
     """Why the swept values may hold no peak of a rule, one line each."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.errors import LabError, MissingExtra
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Integers, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ JSON_BYTES = 1 << 28
 
 AGAIN = "copy or download it again"
 
-Tensors = Mapping[str, tuple[int, ...]]
+Tensors = Mapping[str, Integers]
 """Shapes by name."""
 
 
@@ -315,7 +315,7 @@ def _weights(folder: Path) -> Tensors | None:
             f"{len(missing)} of {len(files)} weight files are missing in {folder}, first"
             f" {missing[0]}"
         )
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, Integers] = {}
     for file in files:
         tensors = _tensors(folder / file)
         if tensors is None:

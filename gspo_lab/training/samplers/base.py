@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import Integers, Strings
 from gspo_lab.tasks.base import Turn
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class Request:
     """
 
     problem: str
-    prompt_ids: tuple[int, ...]
+    prompt_ids: Integers
     sample: int
     noise_key: int
     max_tokens: int | None = None
-    given_ids: tuple[int, ...] = ()
+    given_ids: Integers = ()
 
     @property
-    def fed_ids(self) -> tuple[int, ...]:
+    def fed_ids(self) -> Integers:
         """The prompt and the response so far."""
         return self.prompt_ids + self.given_ids
 

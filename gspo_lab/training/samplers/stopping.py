@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, Strings
 from gspo_lab.tasks.base import THINKING_MARKS
 
 _THINKING = " ".join(itertools.chain(*THINKING_MARKS))
@@ -47,7 +47,7 @@ def plain_text(tokenizer: Any, ids: Sequence[int]) -> str:
 class Stopping:
     """A tokenizer's end-of-sequence tokens, and its tokens that contain a stop text."""
 
-    def __init__(self, tokenizer: Any, stop: Strings, eos_ids: tuple[int, ...] = ()) -> None:
+    def __init__(self, tokenizer: Any, stop: Strings, eos_ids: Integers = ()) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
         self.eos_ids = frozenset(eos_ids) | (
@@ -135,7 +135,7 @@ def _find_stop_after(text: str, stop: str, given_chars: int) -> int:
     return text.find(stop, max(0, given_chars - len(stop) + 1))
 
 
-def eos_ids(model: Any) -> tuple[int, ...]:
+def eos_ids(model: Any) -> Integers:
     """The end-of-sequence tokens in a transformers model's generation config."""
     eos = getattr(model.generation_config, "eos_token_id", None)
     if eos is None:

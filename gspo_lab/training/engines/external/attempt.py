@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from gspo_lab.common.atomic_files import read_json, write_json
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, Strings
 from gspo_lab.study import Run
 from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import Problem, Task, build_task
@@ -145,7 +145,7 @@ class Attempt:
     run: Run
     first_step: int
     """How many steps were complete when it began."""
-    eos_ids: tuple[int, ...]
+    eos_ids: Integers
 
     @property
     def home(self) -> Path:

@@ -16,7 +16,7 @@ import torch
 import gspo_lab
 from gspo_lab.common.atomic_files import atomic_folder, write_sums
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject
 from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -242,7 +242,7 @@ def prepare(
     )
 
 
-def _start_of(run: Run, model_folder: Path) -> tuple[str, Any, tuple[int, ...], Any]:
+def _start_of(run: Run, model_folder: Path) -> tuple[str, Any, Integers, Any]:
     """Where the model lies, its tokenizer and the tokens that end a response; the model itself only
     where it is one of the lab's own, which are small: without a warm start it is written into
     `model_folder`."""
