@@ -178,23 +178,25 @@ class TrainableModel:
         copy of the weights: it overwrites the gradients.
 
         W' = (1 - rate d) W - rate c m / (sqrt(v) + e), with weight decay d, c = sqrt(1 - b2^k) /
-        (1 - b1^k) and e = eps sqrt(1 - b2^k). So W' - W = -rate / (1 - rate d) x (c m / (sqrt(v)
-        + e) + d W').
+        (1 - b1^k) and e = eps sqrt(1 - b2^k). So W' - W = -rate c / (1 - rate d) x (m / (sqrt(v)
+        + e) + d W' / c).
         """
         adamw = self.optimizer.defaults
         beta1, beta2 = adamw["betas"]
         decay = adamw["weight_decay"]
-        norms = []
+        square = 0.0
         for parameter in self._parameters:
             if parameter.grad is None:
                 continue
             moments = self.optimizer.state[parameter]
             updates = float(moments["step"])
             root = math.sqrt(1 - beta2**updates)
+            scale = root / (1 - beta1**updates)
             step = torch.sqrt(moments["exp_avg_sq"], out=parameter.grad).add_(adamw["eps"] * root)
-            torch.div(moments["exp_avg"], step, out=step).mul_(root / (1 - beta1**updates))
-            norms.append(step.add_(parameter, alpha=decay).norm())
-        return float(torch.stack(norms).norm() * rate / (1 - rate * decay))
+            torch.div(moments["exp_avg"], step, out=step).add_(parameter, alpha=decay / scale)
+            flat = step.flatten()
+            square += scale**2 * float(flat.dot(flat))
+        return math.sqrt(square) * float(rate / (1 - rate * decay))
 
     @torch.no_grad()
     def weight_norm(self) -> float:
