@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import grouped_mm
+from torch.nn.functional import grouped_mm, rms_norm
 from transformers.integrations import moe, sdpa_attention
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe
@@ -55,6 +55,8 @@ def norm(layer: Any, x_XD: Tensor) -> Any:
     """x / sqrt(mean of squares + epsilon), times the weight."""
     if not applies(x_XD):
         return THEIR_NORM(layer, x_XD)
+    if not torch.is_grad_enabled():
+        return rms_norm(x_XD, layer.weight.shape, layer.weight, layer.variance_epsilon)
     return _Norm.apply(x_XD, x_XD, layer.weight, layer.variance_epsilon)  # type: ignore[no-untyped-call]
 
 
