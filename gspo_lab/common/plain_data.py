@@ -23,6 +23,8 @@ Strings = tuple[str, ...]
 
 OptionalFloat = float | None
 """A number; None: it was not measured, or there is none. It is never 0 in that place."""
+OptionalInt = int | None
+OptionalText = str | None
 
 
 @cache

@@ -396,8 +396,13 @@ class RecordTable(Table):
     )
     detail_every: Count = Field(
         5,
-        description="steps between records of `response_detail`, each response's numbers, and"
-        " `relative_update_norm`",
+        description="steps between records of `response_detail`, `relative_update_norm` and"
+        " `kl_to_start`",
+    )
+    kl_to_start: bool | None = Field(
+        None,
+        description="record it, which keeps the starting weights in memory; unset: for built-in"
+        " models",
     )
     token_detail: bool = Field(
         False, description="`response_detail` also has every token's log-ratio"

@@ -5,7 +5,7 @@ program kept.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, OptionalInt, OptionalText
 from gspo_lab.recording.records.metric import key, metric
 
 ROLLOUT = "rollout"
@@ -28,13 +28,13 @@ class AnswerRecord:
     bench: str = key("the benchmark, or 'rollout' for a training response")
     problem: str = key("the problem's id")
     sample: int = key("index among the answers to the problem")
-    sample_seed: int | None = metric(
+    sample_seed: OptionalInt = metric(
         "seed of the answer's random numbers; NULL for a training response"
     )
-    prompt: str | None = metric("the prompt as the model saw it")
-    prompt_version: str | None = metric("name and version of the prompt's form")
-    text: str | None = metric("the response as text")
-    tokens: int | None = metric(
+    prompt: OptionalText = metric("the prompt as the model saw it")
+    prompt_version: OptionalText = metric("name and version of the prompt's form")
+    text: OptionalText = metric("the response as text")
+    tokens: OptionalInt = metric(
         "length with the end-of-sequence token; of several turns, the model's tokens only", "tokens"
     )
     turns: list[JsonObject] | None = metric(
@@ -42,22 +42,22 @@ class AnswerRecord:
         " `reply`, its own `reward`, `error` if the environment failed; tasks of several turns"
         " only"
     )
-    truncated: int | None = metric("1: cut at the token limit", "0 or 1")
-    extracted: str | None = metric("the graded part of the text; NULL if none was found")
-    reference: str | None = metric("the correct answer")
+    truncated: OptionalInt = metric("1: cut at the token limit", "0 or 1")
+    extracted: OptionalText = metric("the graded part of the text; NULL if none was found")
+    reference: OptionalText = metric("the correct answer")
     reward: OptionalFloat = metric("the grade; NULL if the grader failed", "reward")
     rewards: dict[str, float] | None = metric(
         "rewards by name; tasks with such rewards only", "reward"
     )
-    correct: int | None = metric("1: correct; NULL if the grader failed", "0 or 1")
-    reason: str | None = metric("why it was graded so")
-    error: str | None = metric("why the grader failed; the answer is ungraded, not incorrect")
-    grader: str | None = metric("the grader's name and version")
-    isolation: str | None = metric("sandbox isolation of the answer's program; NULL if none ran")
+    correct: OptionalInt = metric("1: correct; NULL if the grader failed", "0 or 1")
+    reason: OptionalText = metric("why it was graded so")
+    error: OptionalText = metric("why the grader failed; the answer is ungraded, not incorrect")
+    grader: OptionalText = metric("the grader's name and version")
+    isolation: OptionalText = metric("sandbox isolation of the answer's program; NULL if none ran")
     advantage: OptionalFloat = metric(
         "a training response's advantage; NULL for a benchmark's answer"
     )
-    answered_by: str | None = metric(
+    answered_by: OptionalText = metric(
         "the model that answered, by the server's word, if not the requested one"
     )
 
@@ -94,13 +94,13 @@ class GradeRecord:
     step: int = key("the answer's step")
     problem: str = key("the answer's problem")
     sample: int = key("the answer's index")
-    extracted: str | None = metric("the graded part of the text; NULL if none was found")
+    extracted: OptionalText = metric("the graded part of the text; NULL if none was found")
     reward: OptionalFloat = metric("the grade; NULL if the grader failed", "reward")
-    correct: int | None = metric("1: correct; NULL if the grader failed", "0 or 1")
-    reason: str | None = metric("why it was graded so")
-    error: str | None = metric("why the grader failed; the answer is ungraded, not incorrect")
-    grader: str | None = metric("the grader's name and version")
-    isolation: str | None = metric("sandbox isolation of the answer's program; NULL if none ran")
+    correct: OptionalInt = metric("1: correct; NULL if the grader failed", "0 or 1")
+    reason: OptionalText = metric("why it was graded so")
+    error: OptionalText = metric("why the grader failed; the answer is ungraded, not incorrect")
+    grader: OptionalText = metric("the grader's name and version")
+    isolation: OptionalText = metric("sandbox isolation of the answer's program; NULL if none ran")
     at: OptionalFloat = metric("time of grading", "s since 1970")
 
 
@@ -112,14 +112,14 @@ class StoredAnswer:
     step: int
     problem: str
     sample: int
-    text: str | None
-    truncated: int | None
-    extracted: str | None
+    text: OptionalText
+    truncated: OptionalInt
+    extracted: OptionalText
     reward: OptionalFloat
-    correct: int | None
-    reason: str | None
-    error: str | None
-    grader: str | None
-    isolation: str | None
-    turns: str | None = None
+    correct: OptionalInt
+    reason: OptionalText
+    error: OptionalText
+    grader: OptionalText
+    isolation: OptionalText
+    turns: OptionalText = None
     """As JSON, of a task of several."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, OptionalInt, OptionalText
 from gspo_lab.recording.records.metric import key, metric
 
 
@@ -24,11 +24,11 @@ class RunStatus:
     state: str = key("started, stopped, finished or failed")
     step: int = key("complete steps at that moment")
     at: OptionalFloat = metric("time of writing", "s since 1970")
-    message: str | None = metric("why the run failed, in one line")
-    run: str | None = metric("with `started`: the run's place, study/arm/s<seed>")
-    declaration: str | None = metric("with `started`: sha256 of what study.json locked")
-    journal: str | None = metric("with `finished`: sha256 of the journal's lines before this one")
-    model: str | None = metric("with `finished`: sha256 of the list of the trained model's files")
+    message: OptionalText = metric("why the run failed, in one line")
+    run: OptionalText = metric("with `started`: the run's place, study/arm/s<seed>")
+    declaration: OptionalText = metric("with `started`: sha256 of what study.json locked")
+    journal: OptionalText = metric("with `finished`: sha256 of the journal's lines before this one")
+    model: OptionalText = metric("with `finished`: sha256 of the list of the trained model's files")
     facts: JsonObject | None = metric("the worker's code, packages, machine and digests")
     answers: dict[str, str] | None = metric(
         "with `finished`: per `bench@step` the sha256 of its answers as first graded"
@@ -73,7 +73,7 @@ class StepRecord:
         "share of groups",
         per="prompts",
     )
-    dropped_groups: int | None = metric(
+    dropped_groups: OptionalInt = metric(
         "groups dropped for equal rewards; with rollout.dynamic_sampling only", "groups"
     )
     overlong_penalty: OptionalFloat = metric(
@@ -88,7 +88,7 @@ class StepRecord:
     response_tokens_t2: OptionalFloat = metric(
         "upper tercile bound of the response length", "tokens"
     )
-    grader_errors: int | None = metric(
+    grader_errors: OptionalInt = metric(
         "responses, dropped groups included, that the grader failed on; they train with reward 0",
         "responses",
     )
@@ -102,10 +102,10 @@ class StepRecord:
         "response tokens that the environment wrote; they are never trained on",
         "share of tokens",
     )
-    evaluated_responses: int | None = metric(
-        "responses that entropy, mismatch_* and route_gap cover: those with A != 0, or all"
-        " with update.skip_zero_advantage = false, a KL or an entropy term. With old_logprobs"
-        " = 'sampler' and routes not replayed from the old policy, mini-batch 0 only",
+    evaluated_responses: OptionalInt = metric(
+        "responses that entropy, mismatch_* and route_gap cover: those of all"
+        " mini-batches; of mini-batch 0 with old_logprobs = 'sampler' and routes not replayed from"
+        " the old policy",
         "responses",
     )
     entropy: OptionalFloat = metric(
@@ -115,6 +115,12 @@ class StepRecord:
     )
     entropy_quantiles: list[OptionalFloat] | None = metric(
         "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of the entropy at response tokens", "nats"
+    )
+    kl_to_start: OptionalFloat = metric(
+        "mean of exp(d) - 1 - d, d = log pi_start - log pi_old, over mini-batch 0, at most a"
+        " quarter of the responses; every record.detail_every steps with record.kl_to_start or a"
+        " KL term. Engine native only",
+        "nats/token",
     )
     mismatch_k1: OptionalFloat = metric(
         "mean of -d, d = log pi_old (trainer) - log mu (sampler). d includes the"
@@ -155,7 +161,7 @@ class StepRecord:
         " when the token was drawn",
         "rollout batches",
     )
-    version_lag_max: int | None = metric(
+    version_lag_max: OptionalInt = metric(
         "largest step - version of a response token", "rollout batches"
     )
     mixed_version_share: OptionalFloat = metric(
@@ -163,36 +169,34 @@ class StepRecord:
         "share of responses",
         per="responses",
     )
-    waiting_responses: int | None = metric(
+    waiting_responses: OptionalInt = metric(
         "unfinished responses at the step's end; lost after the run's last step", "responses"
     )
     value_explained_variance: OptionalFloat = metric(
-        "1 - var(return - value) / var(return) over response tokens before the updates: 1"
-        " perfect, 0 as a constant; only with advantage = 'gae'"
+        "1 - var(return - value) / var(return) over response tokens before the updates;"
+        " only with advantage = 'gae'"
     )
-    prompts_total: int | None = metric("prompts sampled for so far", "prompts")
-    tokens_sampled_total: int | None = metric("response tokens sampled so far", "tokens")
-    tokens_trained_total: int | None = metric(
+    prompts_total: OptionalInt = metric("prompts sampled for so far", "prompts")
+    tokens_sampled_total: OptionalInt = metric("response tokens sampled so far", "tokens")
+    tokens_trained_total: OptionalInt = metric(
         "response tokens trained on so far, once an epoch", "tokens"
     )
-    updates_total: int | None = metric("optimizer updates so far", "updates")
+    updates_total: OptionalInt = metric("optimizer updates so far", "updates")
     flops_total: OptionalFloat = metric(
         "estimate so far: 2 x active parameters x tokens per forward pass, three times that"
         " per training pass. Every turn or piece reads all before it; a critic counts as a"
         " second model",
         "FLOP",
     )
-    replay_bytes: int | None = metric(
+    replay_bytes: OptionalInt = metric(
         "size of the expert choices kept for replay; MoE only", "bytes"
     )
-    prompt_digest: str | None = metric(
+    prompt_digest: OptionalText = metric(
         "rolling sha256 of the ids of the steps' own prompts so far, in order, without"
         " replacements of dropped groups"
     )
-    rollout_digest: str | None = metric(
-        "sha256 of the sampled token ids; equal in two runs that sampled the same text"
-    )
-    logprob_digest: str | None = metric("sha256 of the sampler's log-probs, bit for bit")
+    rollout_digest: OptionalText = metric("sha256 of the sampled token ids")
+    logprob_digest: OptionalText = metric("sha256 of the sampler's log-probs, bit for bit")
     seconds_rollout: OptionalFloat = metric("sampling", "s")
     seconds_grade: OptionalFloat = metric("grading", "s")
     seconds_values: OptionalFloat = metric(
@@ -208,6 +212,6 @@ class StepRecord:
     )
     seconds_step: OptionalFloat = metric("the whole step without evaluation and checkpoint", "s")
     device_seconds_total: OptionalFloat = metric("seconds_step x devices, summed so far", "s")
-    peak_memory_bytes: int | None = metric(
+    peak_memory_bytes: OptionalInt = metric(
         "peak memory of the GPU, or of the worker's process on a CPU under Linux", "bytes"
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
-from gspo_lab.common.plain_data import OptionalFloat, Strings
+from gspo_lab.common.plain_data import OptionalFloat, OptionalInt, OptionalText, Strings
 from gspo_lab.recording.records.metric import key, metric, nine_quantiles
 
 R = TypeVar("R")
@@ -173,7 +173,7 @@ Layers = list[OptionalFloat] | None
 """A number of each MoE layer."""
 
 
-def of_layers(column: str, unit: str = "-", *, per: str | None = None) -> Any:
+def of_layers(column: str, unit: str = "-", *, per: OptionalText = None) -> Any:
     """What `column` is of each MoE layer, as a field `*_layers`."""
     return metric(f"{column} by MoE layer", unit, per=per)
 
@@ -247,28 +247,28 @@ class UpdateRecord:
         per="response_tokens",
     )
     critic_grad_norm: OptionalFloat = metric("L2 norm of the critic's gradient before clipping")
-    nonfinite: int | None = metric(
+    nonfinite: OptionalInt = metric(
         "1: the loss or gradient (update skipped), a trained weight after the update (critic"
         " included) or a sampler log-prob was not finite",
         "0 or 1",
     )
-    responses: int | None = metric(
+    responses: OptionalInt = metric(
         "responses in the mini-batch", "responses", rule=unreduced("responses")
     )
-    evaluated_responses: int | None = metric(
+    evaluated_responses: OptionalInt = metric(
         "responses that went through the model: those with A != 0, or all with"
         " update.skip_zero_advantage = false, a KL or an entropy term. Log-ratios, ess, chi2,"
         " staleness and routing cover these; evaluated_tokens are theirs",
         "responses",
         rule=count("evaluated"),
     )
-    response_tokens: int | None = metric(
+    response_tokens: OptionalInt = metric(
         "response tokens in the mini-batch: sum m", "tokens", rule=count("tokens")
     )
-    active_tokens: int | None = metric(
+    active_tokens: OptionalInt = metric(
         "response tokens with A != 0", "tokens", rule=count("active")
     )
-    clipped_tokens: int | None = metric(
+    clipped_tokens: OptionalInt = metric(
         "response tokens whose gradient the clip removes: sum m * binds",
         "tokens",
         rule=count("clip_fraction_tokens"),
@@ -441,7 +441,7 @@ class UpdateRecord:
         "expert_change", "share of experts", per=EVALUATED_TOKENS
     )
     expert_change_any_tokens: OptionalFloat = metric(
-        "tokens whose experts changed in at least one layer, by the router's own choice; MoE only",
+        "tokens whose experts changed in at least one layer; MoE only",
         "share of tokens",
         per=EVALUATED_TOKENS,
     )

@@ -5,7 +5,7 @@ Shapes: P prompts, G responses to each."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from gspo_lab.common.errors import LabError
@@ -68,14 +68,16 @@ def step_numbers(
 
 @dataclass(slots=True)
 class RunTotals:
-    """What a run counts from its first step on; part of every checkpoint of the native engine."""
+    """What a run counts from its first step on, by StepRecord's fields; part of every checkpoint of
+    the native engine.
+    """
 
-    prompts: int = 0
-    tokens_sampled: int = 0
-    tokens_trained: int = 0
-    flops: float = 0.0
-    device_seconds: float = 0.0
+    prompts_total: int = 0
+    tokens_sampled_total: int = 0
+    tokens_trained_total: int = 0
+    device_seconds_total: float = 0.0
     prompt_digest: str = ""
+    flops_total: OptionalFloat = None
     seconds_record: OptionalFloat = None
 
     @staticmethod
@@ -83,34 +85,18 @@ class RunTotals:
         """As a step's record has them; without a record nothing is counted yet."""
         if step is None:
             return RunTotals()
-        return RunTotals(
-            step["prompts_total"],
-            step["tokens_sampled_total"],
-            step["tokens_trained_total"],
-            device_seconds=step["device_seconds_total"],
-            prompt_digest=step["prompt_digest"],
-        )
+        return RunTotals(**{entry.name: step[entry.name] for entry in fields(RunTotals)})
 
     def add(self, problems: Problems, *, sampled: int, trained: int, device_seconds: float) -> None:
         """Count a step: the problems that it set out with, its tokens sampled and trained on, its
         devices' seconds.
         """
-        self.prompts += len(problems)
-        self.tokens_sampled += sampled
-        self.tokens_trained += trained
-        self.device_seconds += device_seconds
+        self.prompts_total += len(problems)
+        self.tokens_sampled_total += sampled
+        self.tokens_trained_total += trained
+        self.device_seconds_total += device_seconds
         ids = [self.prompt_digest, *(problem.id for problem in problems)]
         self.prompt_digest = hashlib.sha256("\x1f".join(ids).encode()).hexdigest()
-
-    def columns(self) -> JsonObject:
-        """The totals under the names of StepRecord's fields."""
-        return {
-            "prompts_total": self.prompts,
-            "tokens_sampled_total": self.tokens_sampled,
-            "tokens_trained_total": self.tokens_trained,
-            "prompt_digest": self.prompt_digest,
-            "device_seconds_total": self.device_seconds,
-        }
 
 
 def keeps(settings: Settings, seed: int, step: int, place: int) -> bool:

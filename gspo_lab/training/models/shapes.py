@@ -323,6 +323,14 @@ def gigabytes(value: float) -> str:
     return f"{value / 1e9:,.0f} GB" if value >= 1e11 else f"{value / 1e9:.3g} GB"
 
 
+def keeps_start(settings: Settings) -> bool:
+    """Whether a run keeps its starting policy: for a KL term, or to record the KL to it."""
+    recorded = settings.record.kl_to_start
+    if recorded is None:
+        recorded = settings.model in EMBEDDED
+    return recorded or settings.objective.kl_coef > 0
+
+
 def estimate(
     shape: ModelShape,
     settings: Settings,
@@ -350,7 +358,7 @@ def estimate(
         rollout.staleness
     ):  # what is frozen beside adapters is shared; older weights than these lie in main memory
         copies += 4.0 * trained
-    if settings.objective.kl_coef > 0 and not adapted:
+    if keeps_start(settings) and not adapted:
         copies += 4.0 * shape.parameters
     eight_bit = update.optimizer == "adamw-8bit"
     length = prompt_tokens + response_tokens

@@ -210,7 +210,7 @@ def update(name: str, rank: int, dtype: Any) -> JsonObject:
             replay="none",
             sampler_is_old=False,
         )
-        experience.ref_logp_NT = policy.reference(experience)
+        experience.ref_logp_NT = policy.reference(experience, rows)
         results = [
             updater.update(experience, MinibatchRows(0, index, rows, fresh=index == 0))
             for index in range(2)

@@ -263,7 +263,7 @@ def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
         )  # the last ones, behind those of the benchmark
         record(loop, step, updates)
         flops = 2 * loop.components.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
-        actual.append((loop.totals.flops, flops))
+        actual.append((loop.totals.flops_total, flops))
 
     monkeypatch.setattr(TransformersSampler, "sample", noted)
     monkeypatch.setattr(Loop, "record", held)

@@ -288,9 +288,9 @@ def test_what_the_message_names_helps(tmp_path: Path, less: tuple[str, ...]) -> 
 
 
 def test_a_kl_term_needs_the_starting_weights_unless_adapters_hide_them(tmp_path: Path) -> None:
-    kl = "objective.kl_coef=0.1"
-    assert total(tmp_path, kl) - total(tmp_path) == pytest.approx(4 * SMALL.parameters)
-    assert total(tmp_path, kl, "update.lora_rank=4") == total(tmp_path, "update.lora_rank=4")
+    for kl in ("objective.kl_coef=0.1", "record.kl_to_start=true"):
+        assert total(tmp_path, kl) - total(tmp_path) == pytest.approx(4 * SMALL.parameters)
+        assert total(tmp_path, kl, "update.lora_rank=4") == total(tmp_path, "update.lora_rank=4")
 
 
 def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:

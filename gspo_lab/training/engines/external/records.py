@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,7 @@ def step_records(
             sum(row["truncated"] for row in rows),
         ),
         evaluated_responses=len(rows),
-        **totals.columns(),
+        **asdict(totals),
         updates_total=(number + 1) * per_batch,
         rollout_digest=_digest(rows, "ids"),
         logprob_digest=_digest(rows, "logprobs"),

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt
 from gspo_lab.tasks.base import Grade, Problem
 from gspo_lab.training.samplers.base import Request, Rollout, Sampler, joined
 
@@ -125,7 +125,7 @@ class PendingGroups:
     """
 
     def __init__(
-        self, asked_in: Callable[[int], list[Asked]], budget: int | None, limit: int
+        self, asked_in: Callable[[int], list[Asked]], budget: OptionalInt, limit: int
     ) -> None:
         self._asked = asked_in
         self._budget = budget

@@ -32,6 +32,7 @@ from gspo_lab.training.models.load import (
     set_thinking,
 )
 from gspo_lab.training.models.lora import add_adapters
+from gspo_lab.training.models.shapes import keeps_start
 from gspo_lab.training.objectives import Recorder
 from gspo_lab.training.objectives.losses import loss_of
 from gspo_lab.training.samplers import METHODS, SAMPLERS, Sampler, Sampling, no_routes
@@ -140,7 +141,7 @@ def set_up(run: Run, warm_start: Path | None) -> RunComponents:
             " experts"
         )
     reference = None
-    if settings.objective.kl_coef > 0:
+    if keeps_start(settings):
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
     update = settings.update
     lag = StalePolicy(model, settings.rollout.staleness)

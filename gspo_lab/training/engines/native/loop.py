@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.states import STARTED, Phase
 from gspo_lab.recording.records import Record, RunStatus
 from gspo_lab.recording.runfolder import RunFolder
@@ -59,7 +60,7 @@ from gspo_lab.training.engines.native.step_record import (
 )
 from gspo_lab.training.engines.step_numbers import RunTotals, need_grades
 from gspo_lab.training.models.load import encode_prompt, weights_digest
-from gspo_lab.training.objectives import advantages, decoupled, overlong_penalty
+from gspo_lab.training.objectives import advantages, decoupled, mismatch_measures, overlong_penalty
 from gspo_lab.training.samplers.base import Request, Rollout, noise_key
 from gspo_lab.training.samplers.multi_turn import sample_multi_turn
 
@@ -389,6 +390,7 @@ class Loop(TrainingRun):
             replacements=len(sampled.training) + len(sampled.dropped) - len(sampled.initial),
             penalty_PG=None if settings.rollout.overlong_buffer is None else penalty_PG,
             waiting=self.waiting.responses(),
+            kl_to_start=self._kl_to_start(experience, minibatches),
         )
         self.record(step, updates)
 
@@ -465,7 +467,7 @@ class Loop(TrainingRun):
             passes += fresh_share
         if updater.needs_whole_minibatch_pass(fresh=False):
             passes += epochs - fresh_share
-        if components.reference is not None:
+        if self.settings.objective.kl_coef > 0:
             passes += 1
         lengths = positions(rollouts)
         total = passes * sum(compress(lengths, experience.evaluated_N.tolist()))
@@ -501,6 +503,23 @@ class Loop(TrainingRun):
                 self.components.policy.fill_old_policy(experience, minibatch.rows)
                 for minibatch in later
             )
-        if self.components.reference is not None:
-            experience.ref_logp_NT = self.components.reference.reference(experience)
+        reference = self.components.reference
+        if reference is not None and self.settings.objective.kl_coef > 0:
+            rows = torch.arange(len(experience.mask_NT), device=self.components.device)
+            experience.ref_logp_NT = reference.reference(experience, rows)
         return seconds
+
+    def _kl_to_start(
+        self, experience: Experience, minibatches: Sequence[MinibatchRows]
+    ) -> OptionalFloat:
+        """The estimate of a step's KL(pi_old, pi_start) on its first mini-batch, whose old policy
+        every run evaluates, and a quarter of its responses at most. None: not due.
+        """
+        reference = self.components.reference
+        detailed = self.components.updater.recorder.detailed
+        if reference is None or not minibatches or not detailed(minibatches[0].step):
+            return None
+        rows = minibatches[0].rows[: -(-len(experience.mask_NT) // 4)]
+        rows = rows[experience.old_known_N[rows]]
+        d_NT = reference.reference(experience, rows) - experience.old_logp_NT
+        return mismatch_measures(d_NT[rows], experience.mask_NT[rows]).get("mismatch_k3")

@@ -181,14 +181,14 @@ class Policy:
         """A context in which the routes are replayed. The backward pass belongs inside: gradient
         checkpointing computes the forward pass again there."""
         shared = share_prompts(part) if self._shares else None
-        replay = None if replay_BSLK is None else (replay_BSLK, part.attention_BS)
-        if shared is not None and replay is not None:
-            shared_replay = shared.gather_routes(*replay)
+        replay = (replay_BSLK, part.attention_BS)
+        if shared is not None and replay_BSLK is not None:
+            shared_replay = shared.gather_routes(replay_BSLK, part.attention_BS)
             if shared_replay is None:
                 shared = None
             replay = shared_replay or replay
         inputs = part.inputs if shared is None else shared.inputs
-        with self._tap(inputs, replay) as routes:
+        with self._tap(inputs, *replay) as routes:
             with computing_in(self._dtype, self.model.device.type):
                 forward = Forward(
                     *token_logprobs(
@@ -213,10 +213,9 @@ class Policy:
             if routes is not None:
                 forward.seconds_replay = routes.seconds_replay
 
-    def _tap(self, inputs: dict[str, Tensor], replay: tuple[Tensor, Tensor] | None) -> Any:
+    def _tap(self, inputs: dict[str, Tensor], replay_BSLK: Tensor | None, mask_BS: Tensor) -> Any:
         if self.routers is None:
             return nullcontext()
-        replay_BSLK, mask_BS = (None, None) if replay is None else replay
         return self.routers.tap(
             *inputs["input_ids"].shape, replay_BSLK=replay_BSLK, replay_mask_BS=mask_BS
         )
@@ -235,12 +234,11 @@ class Policy:
         return seconds
 
     @torch.no_grad()
-    def reference(self, experience: Experience) -> Tensor:
-        """[N, T] log-probs of the starting policy, for the KL term: of this model, without adapters
-        if it has any.
+    def reference(self, experience: Experience, rows: Tensor) -> Tensor:
+        """[N, T] log-probs of the starting policy at `rows`, 0 elsewhere: of this model, without
+        adapters if it has any.
         """
         out_NT = torch.zeros_like(experience.old_logp_NT)
-        rows = torch.arange(len(out_NT), device=out_NT.device)
         with adapters_off(self.model):
             for part in microbatches(experience, rows, self.microbatch_tokens):
                 with self.forward(part) as forward:

@@ -7,13 +7,13 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate, compress
 from pathlib import Path
 
 import torch
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, OptionalInt
 from gspo_lab.recording.records import AnswerRecord, StepRecord
 from gspo_lab.recording.records.metric import nine_quantiles
 from gspo_lab.study import Settings
@@ -79,12 +79,13 @@ class CompletedStep:
     """Problems asked in the place of dropped ones."""
     penalty_PG: torch.Tensor | None = None
     """What length took from the rewards; None: it takes nothing."""
-    waiting: int | None = None
+    waiting: OptionalInt = None
     """Responses that go on in the next step; None: not known."""
     devices: int = 1
+    kl_to_start: OptionalFloat = None
 
 
-def correct_share(grades: Sequence[Grade]) -> float | None:
+def correct_share(grades: Sequence[Grade]) -> OptionalFloat:
     """The share of correct answers among those that were graded; None where none was."""
     graded = [grade.correct for grade in grades if grade.correct is not None]
     return sum(graded) / len(graded) if graded else None
@@ -122,8 +123,8 @@ def count(
         trained=int(step.experience.mask_NT.sum()) * settings.update.epochs,
         device_seconds=step.devices * step.clock.total(),
     )
-    totals.prompts += step.replacements
-    totals.flops += (
+    totals.prompts_total += step.replacements
+    totals.flops_total = (totals.flops_total or 0.0) + (
         2.0
         * components.active_parameters
         * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
@@ -152,9 +153,9 @@ def step_record(
         **_response_fields(step),
         **_version_fields(step),
         **_old_policy_fields(step, components),
-        **totals.columns(),
+        kl_to_start=step.kl_to_start,
+        **asdict(totals),
         updates_total=components.updater.trained.updates,
-        flops_total=totals.flops,
         rollout_digest=_digest("q", [r.response_ids for r in step.drawn]),
         logprob_digest=_digest("d", [r.logprobs for r in step.drawn]),
         replay_bytes=replay_bytes if moe else None,
@@ -164,7 +165,6 @@ def step_record(
         seconds_values=laps.get("values"),
         seconds_old_logprobs=laps["old_logprobs"],
         seconds_update=laps["update"],
-        seconds_record=totals.seconds_record,
         seconds_step=step.clock.total(),
         peak_memory_bytes=peak_memory(components.device),
     )
@@ -286,7 +286,7 @@ def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
     ).hexdigest()
 
 
-def peak_memory(device: torch.device) -> int | None:
+def peak_memory(device: torch.device) -> OptionalInt:
     """The peak since the last call, which begins a new one: of the device where its backend tells
     it; on a CPU of this process where Linux tells it."""
     if device.type == "cpu":
@@ -299,7 +299,7 @@ def peak_memory(device: torch.device) -> int | None:
     return int(peak)
 
 
-def _peak_resident() -> int | None:
+def _peak_resident() -> OptionalInt:
     try:
         status = Path("/proc/self/status").read_text()
         Path("/proc/self/clear_refs").write_text(

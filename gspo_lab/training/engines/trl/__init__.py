@@ -166,6 +166,7 @@ UNTOLD = (
     "would_clip_fraction_gradient_grpo",
     "would_clip_fraction_gradient_gspo",
     "relative_update_norm",
+    "kl_to_start",
 )
 """What is recorded of settings of a rollout that it does not vary, and of probabilities that it
 does not give.
