@@ -103,9 +103,9 @@ class StepRecord:
         "share of tokens",
     )
     evaluated_responses: OptionalInt = metric(
-        "responses that entropy, mismatch_* and route_gap cover: those of all"
-        " mini-batches; of mini-batch 0 with old_logprobs = 'sampler' and routes not replayed from"
-        " the old policy",
+        "responses that entropy, mismatch_* and route_gap cover: those with A != 0, or all"
+        " with update.skip_zero_advantage = false, a KL or an entropy term. With old_logprobs"
+        " = 'sampler' and routes not replayed from the old policy, mini-batch 0 only",
         "responses",
     )
     entropy: OptionalFloat = metric(
