@@ -24,7 +24,7 @@ from gspo_lab.cli.shared_options import (
     warn,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, OptionalFloat
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, OptionalInt
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit
 from gspo_lab.recording.runfolder import RunFolder
@@ -76,7 +76,7 @@ def evaluate(
         ),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(help="Answers per problem (avg@k). Default: the benchmark's.")
+        OptionalInt, typer.Option(help="Answers per problem (avg@k). Default: the benchmark's.")
     ] = None,
     temperature: Annotated[
         OptionalFloat,
@@ -86,10 +86,10 @@ def evaluate(
         OptionalFloat, typer.Option(help="Nucleus sampling. Default: the benchmark's.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Token limit of an answer. Default: the benchmark's.")
+        OptionalInt, typer.Option(help="Token limit of an answer. Default: the benchmark's.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Use only this many first problems. Default: all.")
+        OptionalInt, typer.Option(help="Use only this many first problems. Default: all.")
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -118,7 +118,7 @@ def evaluate(
         typer.Option(help="Compare the score with this published number, per cent or a share."),
     ] = None,
     published_answers: Annotated[
-        int | None,
+        OptionalInt,
         typer.Option(
             min=1, help="With --published: its number of answers. Default: one a problem."
         ),

@@ -23,8 +23,12 @@ Strings = tuple[str, ...]
 
 OptionalFloat = float | None
 """A number; None: it was not measured, or there is none. It is never 0 in that place."""
+
 OptionalInt = int | None
+"""A whole number; None as above."""
+
 OptionalText = str | None
+"""A text; None: there is none, or it is not known."""
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.common.plain_data import Interval, OptionalFloat, Strings
+from gspo_lab.common.plain_data import Interval, OptionalFloat, OptionalInt, Strings
 from gspo_lab.report.templating import NOT_MEASURED, format_number, percent
 
 Position = float | str
@@ -34,11 +34,11 @@ class Series:
     label: str
     x: tuple[Position, ...]
     y: tuple[OptionalFloat, ...]
-    seed: int | None = None
+    seed: OptionalInt = None
     low: tuple[OptionalFloat, ...] = ()
     high: tuple[OptionalFloat, ...] = ()
     positions: Mapping[str, tuple[OptionalFloat, ...]] = field(default_factory=dict)
-    colour: int | None = None
+    colour: OptionalInt = None
 
     @property
     def full_name(self) -> str:
@@ -236,7 +236,7 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     A series that is its category is named once.
     """
     seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
-    values: dict[str, dict[tuple[str, int | None], OptionalFloat]] = {}
+    values: dict[str, dict[tuple[str, OptionalInt], OptionalFloat]] = {}
     for series in chart.series:
         for x, y in zip(series.x, series.y, strict=True):
             values.setdefault(str(x), {})[series.label, series.seed] = y

@@ -26,7 +26,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import cache_folder
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalInt
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report.chart import Chart, format_position, numbers, sentence
 from gspo_lab.report.plotly_json import (
@@ -165,7 +165,7 @@ class Article:
         return links
 
 
-def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
+def render(sources: Sequence[Source], *, watch_seconds: OptionalInt = None) -> Report:
     """One page of all studies, of several databases too; their labels differ. Arms of one name have
     one colour.
 
@@ -352,7 +352,7 @@ def document(
     front: Sequence[View] = (),
     *,
     arms: Mapping[str, int],
-    watch_seconds: int | None = None,
+    watch_seconds: OptionalInt = None,
 ) -> str:
     """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds`
     the page looks for a newer self."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, OptionalFloat, Strings
 from gspo_lab.common.registry import one_line_error
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import known_part, with_placeholders
@@ -66,10 +66,10 @@ class Arm:
     """
 
     name: str
-    declared: tuple[str, ...]
+    declared: Strings
     settings: Settings
     of: str | None = None
-    dose: float | None = None
+    dose: OptionalFloat = None
     recorded_keys: frozenset[str] | None = None
 
     @cached_property
@@ -158,13 +158,13 @@ class Declaration:
     reference_bands: dict[str, Band] = field(default_factory=dict)
     """Per rule ("grpo", "gspo") the range at which counterfactual clipping is counted in each arm.
     """
-    recorded: tuple[str, ...] | None = None
+    recorded: Strings | None = None
     """In a study of imported runs the dotted settings recorded for all arms.
 
     None: gspo-lab trained the runs.
     """
     comment: str = field(default="", compare=False)
-    commands: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    commands: tuple[Strings, ...] = field(default=(), compare=False)
     created: str = ""
     version: str = ""
     edits: tuple[Edit, ...] = ()
@@ -179,7 +179,7 @@ class Declaration:
         return self.verdict.baseline or next(iter(self.arms))
 
     @property
-    def arms_added(self) -> tuple[str, ...]:
+    def arms_added(self) -> Strings:
         """The arms added after the first step, a sweep's further values among them."""
         if not self.superseded:
             return ()
@@ -187,7 +187,7 @@ class Declaration:
         return tuple(name for name in self.arms if name not in original)
 
     @property
-    def not_grown(self) -> tuple[str, ...]:
+    def not_grown(self) -> Strings:
         """Differences between the declarations under "superseded" that later starts cannot have
         made.
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import NAME, Table
-from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, OptionalInt, Strings
 from gspo_lab.common.registry import nearest, unlisted
 from gspo_lab.common.text import counted
 from gspo_lab.study.claim_validation import broken_claims
@@ -59,7 +59,7 @@ def load_study(
     *,
     overrides: Sequence[str] = (),
     seeds: int | Sequence[int] | None = None,
-    steps: int | None = None,
+    steps: OptionalInt = None,
     arms: Sequence[str] | None = None,
     name: str | None = None,
 ) -> Study:
@@ -136,7 +136,7 @@ def load_study(
 def _override(
     raw: JsonObject,
     overrides: Sequence[str],
-    steps: int | None,
+    steps: OptionalInt,
     seeds: int | Sequence[int] | None,
 ) -> None:
     """Apply `--set`, `--steps` and `--seeds` to a study's tables."""

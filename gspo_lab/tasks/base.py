@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, Strings
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, OptionalInt, Strings
 from gspo_lab.common.registry import unlisted
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Turn:
     text: str
     reply: str | None = None
     error: str | None = None
-    tokens: int | None = None
+    tokens: OptionalInt = None
 
 
 class ReplyError(Exception):
@@ -106,7 +106,7 @@ class Defaults:
     samples: int = 1
     temperature: float = 1.0
     top_p: float = 1.0
-    max_tokens: int | None = None
+    max_tokens: OptionalInt = None
 
 
 class Task(Protocol):

@@ -5,6 +5,7 @@ from functools import partial
 
 from gspo_lab.analysis.claims.data import mixtures
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import Integers
 from gspo_lab.study import Settings
 from gspo_lab.study.dotted_keys import alike_but
 
@@ -75,7 +76,7 @@ def _replays(settings: Settings, replay: str) -> bool:
     return settings.routing_replay == replay
 
 
-def _off_policy_settings(settings: Settings) -> tuple[int, ...]:
+def _off_policy_settings(settings: Settings) -> Integers:
     """How its rollouts differ from plain ones: age in weights, then in pieces, dropped groups, a
     cost of length.
     """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
-from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, table_beside
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, OptionalInt, table_beside
 from gspo_lab.exchange.importers.trl import MODEL_KEYS
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
@@ -49,14 +49,14 @@ class Setup:
     loss: str | None = None
     low: OptionalFloat = None
     high: OptionalFloat = None
-    updates: int | None = None
+    updates: OptionalInt = None
     aggregation: str | None = None
     old: str | None = None
     corrected: bool | None = None
     staleness: OptionalFloat = None
     replay: str | None = None
     dense: bool | None = None
-    max_tokens: int | None = None
+    max_tokens: OptionalInt = None
     configured: bool = False
 
     @property

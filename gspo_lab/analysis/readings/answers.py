@@ -16,7 +16,7 @@ from gspo_lab.analysis.readings.runs import FINISHED, Source, once, runs
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
-from gspo_lab.common.plain_data import Integers, JsonObject, OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalFloat, OptionalInt, Strings
 from gspo_lab.recording.store import Evidence, answers
 from gspo_lab.recording.store.traces import read_later_evaluations
 from gspo_lab.study.verdict_tables import score_named
@@ -347,7 +347,7 @@ def evaluated_benchmarks(source: Source) -> list[EvaluatedBenchmark]:
 def answered(
     source: Source,
     benchmark: EvaluatedBenchmark,
-    arms: tuple[str, ...],
+    arms: Strings,
     seeds: Integers | None = None,
     *,
     counted_wrong: bool = False,
@@ -447,7 +447,7 @@ class CheckpointAnswers:
     """The declaration of the evaluation."""
     graded: "DataFrame"
     score: CheckpointScore | None
-    k: int | None
+    k: OptionalInt
     pass_at_k: OptionalFloat
 
 

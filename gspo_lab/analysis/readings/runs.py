@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gspo_lab.common.paths import STUDY
+from gspo_lab.common.plain_data import Integers, OptionalInt
 from gspo_lab.common.reason import Reason, Reasons
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, seed_numbers, seeds_text
@@ -77,7 +78,7 @@ class RecordedRun:
     arm: str
     seed: int
     state: str
-    steps_planned: int | None
+    steps_planned: OptionalInt
     imported: bool = False
     """Whether another program recorded it; its log says nothing of steps after its last row."""
 
@@ -94,7 +95,7 @@ class Seeds:
     name: str
     finished: bool = True
     """Whether only finished runs count."""
-    only: tuple[int, ...] | None = None
+    only: Integers | None = None
     """The seeds that count; None: all."""
 
     def has(self, run: Any) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from gspo_lab.analysis.stats.array_checks import Bools, finite, same_length
 from gspo_lab.analysis.stats.curve_summaries import ema
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, OptionalInt
 
 DECAY = 0.9
 SMALL_ENTROPY = 0.1
@@ -30,16 +30,16 @@ class Stability:
     than 2 w - 1 recorded steps `judged` is False, because a collapse could not show.
     """
 
-    collapse: int | None
+    collapse: OptionalInt
     cause: str | None
-    regression: int | None
+    regression: OptionalInt
     peak: OptionalFloat
     start: OptionalFloat
     window: int
     judged: bool
 
     @property
-    def unstable_at(self) -> int | None:
+    def unstable_at(self) -> OptionalInt:
         """The first step of its collapse or regression; None: it had neither."""
         steps = [step for step in (self.collapse, self.regression) if step is not None]
         return min(steps, default=None)
@@ -98,7 +98,7 @@ class Onset(NamedTuple):
     few steps to say.
     """
 
-    step: int | None
+    step: OptionalInt
     judged: bool
 
 
@@ -152,7 +152,7 @@ def entropy_adrift(entropy: ArrayLike) -> Bools:
     return np.asarray(values > 3 * values[:1], dtype=np.bool_)
 
 
-def _first_window(holds: Bools, length: int) -> int | None:
+def _first_window(holds: Bools, length: int) -> OptionalInt:
     """Index at which the first run of `length` consecutive True begins."""
     if len(holds) < length:
         return None

@@ -17,7 +17,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, share
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceRule
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, t_quantile
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat, OptionalInt
 
 LEAST_FOR_EQUIVALENCE = 5
 """Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three
@@ -111,7 +111,7 @@ def seeds_needed(
     alpha: float = 0.05,
     power: float = 0.8,
     rule: VarianceRule = PLAIN,
-) -> int | None:
+) -> OptionalInt:
     """Fewest seeds, 3 at least, that detect a true difference of `effect` with chance `power`; None
     past MOST_SEEDS.
     """
@@ -124,7 +124,7 @@ def seeds_for_equivalence(
     alpha: float = 0.05,
     power: float = 0.8,
     rule: VarianceRule = PLAIN,
-) -> int | None:
+) -> OptionalInt:
     """Fewest seeds, 5 at least, that show equivalence within `margin` with chance `power` when
     nothing differs.
     """
@@ -149,7 +149,7 @@ def _middle_of_sd(degrees: float, level: float) -> Interval:
     return low, high
 
 
-def _fewest_seeds(factor: Callable[[int], float], sd: float, goal: float) -> int | None:
+def _fewest_seeds(factor: Callable[[int], float], sd: float, goal: float) -> OptionalInt:
     """The fewest seeds that reach the goal, by bisection: the factor falls with n."""
     if sd < 0 or goal <= 0:
         raise LabError(

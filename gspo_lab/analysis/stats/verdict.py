@@ -30,7 +30,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Integers, Interval, OptionalFloat, Strings
+from gspo_lab.common.plain_data import Integers, Interval, OptionalFloat, OptionalInt, Strings
 from gspo_lab.common.reason import Reason, Reasons, joined
 from gspo_lab.common.text import listed
 
@@ -248,20 +248,20 @@ class Comparison(Verdict):
         return clopper_pearson(0, self.paired.n, 1 - self.alpha).high
 
     @property
-    def seeds_for_margin(self) -> int | None:
+    def seeds_for_margin(self) -> OptionalInt:
         """Seeds in all that would detect a true difference as large as the margin at the observed
         spread; None: unknown."""
         return self._seeds(seeds_needed)
 
     @property
-    def seeds_for_equivalence(self) -> int | None:
+    def seeds_for_equivalence(self) -> OptionalInt:
         """Seeds in all that would show equivalence if nothing differs, at the observed spread;
         None: unknown.
         """
         return self._seeds(seeds_for_equivalence)
 
     @property
-    def more_seeds(self) -> int | None:
+    def more_seeds(self) -> OptionalInt:
         """Seeds still missing to settle the question either way: a difference of the margin, or
         none. None: unknown.
 
@@ -273,7 +273,7 @@ class Comparison(Verdict):
             return None
         return max(0, max(needed[0], needed[1]) - self.paired.n)
 
-    def _seeds(self, needed: Callable[..., int | None]) -> int | None:
+    def _seeds(self, needed: Callable[..., OptionalInt]) -> OptionalInt:
         sd = self.paired.spread
         if not sd:
             return None

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Table
-from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, Strings
+from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, OptionalInt, Strings
 from gspo_lab.recording.records import AnswerRecord
 
 LoggedRow = tuple[int, JsonMapping]
@@ -85,7 +85,7 @@ class Log:
     notes: list[str] = field(default_factory=list)
     answers: Iterable[AnswerRecord] = ()
     step_name: str | None = None
-    planned: int | None = None
+    planned: OptionalInt = None
     reached: int = 0
     rows_by_calls: int = 0
 
@@ -103,7 +103,7 @@ class RunSpec(Table):
     source: str = ""
     path: str = ""
     arm: str | None = None
-    seed: int | None = None
+    seed: OptionalInt = None
     run_pattern: str | None = None
     logged_by: str | None = None
     map: dict[str, str] = Field({})
@@ -185,7 +185,7 @@ def parse_int(value: Any, where: str, name: str = "step") -> int:
     return int(number)
 
 
-def planned_steps(value: Any) -> int | None:
+def planned_steps(value: Any) -> OptionalInt:
     """The number of steps in a text like "3/10"; None for any other value."""
     match = NUMBERED.fullmatch(str(value))
     return int(match[2]) if match and match[2] else None

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, table_beside
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalInt, table_beside
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
@@ -96,9 +96,9 @@ class MetricNames:
     """Benchmarks by the source's names; if empty, the table's scores."""
 
     @property
-    def counts_from(self) -> int | None:
+    def counts_from(self) -> OptionalInt:
         """The step of its first row; None if unknown: its steps stay unchanged."""
-        step: int | None = self.table.get("counts_from")
+        step: OptionalInt = self.table.get("counts_from")
         return step
 
     def plain(self, name: str) -> str:
@@ -147,7 +147,7 @@ class MetricNames:
         is_score = any(fnmatchcase(plain, pattern) for pattern in patterns)
         return bench_name(plain.removeprefix("score/")) if is_score else None
 
-    def planned(self, logged: JsonMapping) -> int | None:
+    def planned(self, logged: JsonMapping) -> OptionalInt:
         """The number of steps that the run was to have, by its settings; None if not known."""
         values = map(logged.get, self.table.get("planned", ()))
         return next((value for value in values if isinstance(value, int) and value > 0), None)

@@ -38,7 +38,7 @@ from gspo_lab.common.paths import (
     database_lock,
     database_of,
 )
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat, Strings
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat, OptionalInt, Strings
 from gspo_lab.common.states import STARTED, State
 from gspo_lab.recording import journal
 from gspo_lab.recording.journal import digest_before
@@ -311,7 +311,7 @@ def take_files(
     run_id: str,
     file_rows: dict[str, FileRow],
     state: str | None,
-) -> int | None:
+) -> OptionalInt:
     """Read what is new of a run or a subject. Returns how many records are new; None if nothing is.
 
     `state` is the run's state in the database.
@@ -517,7 +517,7 @@ def add_records(
 
 def as_rows(
     source: RecordFile, items: Iterable[JsonObject], positions: dict[str, int]
-) -> Iterator[tuple[TableSpec, tuple[Any, ...], int | None]]:
+) -> Iterator[tuple[TableSpec, tuple[Any, ...], OptionalInt]]:
     """A journal's records as rows with their tables, and of each start the step that it begins at.
 
     Unknown kinds are left out, and so is what a journal of that part has no say in: steps and

@@ -32,7 +32,7 @@ from gspo_lab.analysis.stats.collapse import (
     entropy_adrift,
     length_pinned,
 )
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, OptionalInt
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.series import DOTS, dots_of
 from gspo_lab.report.templating import NOT_MEASURED, format_number, percent, statements
@@ -57,17 +57,17 @@ SIGNAL_NAMES = dict(zip(SIGNALS, NAMES, strict=True))
 class UnstableRun:
     """One run that collapsed or regressed, or whose entropy did."""
 
-    collapse: int | None
+    collapse: OptionalInt
     cause: str | None
-    regression: int | None
-    entropy_collapse: int | None
-    signals: dict[str, int | None]
+    regression: OptionalInt
+    entropy_collapse: OptionalInt
+    signals: dict[str, OptionalInt]
     """The step at which each signal left its range; None: it did not."""
     crossed_before: dict[str, int]
     """The signals that left their range before the run became unstable, the earliest first."""
     crossings: PageOnly[str]
     flags: PageOnly[str]
-    unstable_at: PageOnly[int | None]
+    unstable_at: PageOnly[OptionalInt]
     """None where only its entropy collapsed."""
 
 
@@ -116,7 +116,7 @@ def collapse_view(study: Source) -> CollapseView | None:
 
 
 def _unstable_run(
-    study: Source, track: Track, stability: Stability, spent: dict[str, int | None]
+    study: Source, track: Track, stability: Stability, spent: dict[str, OptionalInt]
 ) -> UnstableRun:
     """What happened to a run before it became unstable or, of a stable one, before its entropy
     collapsed."""
@@ -147,7 +147,7 @@ def _unstable_run(
     )
 
 
-def _summary(study: Source, spent: dict[str, int | None]) -> str:
+def _summary(study: Source, spent: dict[str, OptionalInt]) -> str:
     """How many runs were unstable and in which way."""
     seeds = decision(study).runs
     ended = [run for run in outcomes(study, study.declaration.primary) if run.stability is not None]
@@ -374,7 +374,7 @@ def _clipped_chart(laws: Lengths) -> Chart:
 
 
 def _series_of_family(
-    laws: Lengths, family: str, label: str, quantity: str, colour: int | None = None
+    laws: Lengths, family: str, label: str, quantity: str, colour: OptionalInt = None
 ) -> list[Series]:
     """A quantity by length, of every seed and their mean."""
     limits = laws.runs[family]

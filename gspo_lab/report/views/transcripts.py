@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.analysis.readings.runs import finished_runs, finished_seeds
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import JsonObject, OptionalInt, Strings
 from gspo_lab.common.text import visible
 from gspo_lab.recording.store import answers as store
 from gspo_lab.report.templating import HEAD, TAIL, slug
@@ -36,7 +36,7 @@ class TranscriptItem(NamedTuple):
 
     problem: str
     tags: Strings
-    arms: dict[str, int | None]
+    arms: dict[str, OptionalInt]
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def chosen(rows: Sequence[JsonObject], order: Sequence[str]) -> list[TranscriptI
     """The problems to show: up to PER_TAG of each tag, then the first ones; in the order of their
     ids.
     """
-    grades: dict[str, dict[str, int | None]] = {}
+    grades: dict[str, dict[str, OptionalInt]] = {}
     cut: set[str] = set()
     lengths: dict[str, float] = {}
     for row in rows:

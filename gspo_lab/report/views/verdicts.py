@@ -10,6 +10,7 @@ from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats import Comparison, TwoWay, Verdict
 from gspo_lab.analysis.stats.stability import StabilityVerdict, comparison
 from gspo_lab.analysis.stats.verdict import NOT_SHOWN_BEYOND
+from gspo_lab.common.plain_data import OptionalInt
 from gspo_lab.report.templating import statement
 from gspo_lab.report.views.calibration import UnevenRate, uneven_rate
 from gspo_lab.report.views.view import Inlined, PageOnly
@@ -26,8 +27,8 @@ class VerdictView:
     direction: int
     sentence: str
     better: str | None
-    seeds_for_margin: int | None
-    seeds_for_equivalence: int | None
+    seeds_for_margin: OptionalInt
+    seeds_for_equivalence: OptionalInt
     uneven: UnevenRate | None
     reading: str
     new_problems: TwoWay | None = None

@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from gspo_lab.common.cpu_count import cores
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalInt
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch.base import CORE, GPU, Slot, WorkerProcess, slots_on, start_worker
@@ -68,7 +69,7 @@ class Forkserver:
             self.gone = True
         return not self.gone
 
-    def code(self, number: int, *, wait: bool = False) -> int | None:
+    def code(self, number: int, *, wait: bool = False) -> OptionalInt:
         """The exit code of a worker, LOST if the server has gone; None while it works."""
         try:
             while (wait and number not in self._codes) or self._orders.poll():
@@ -94,7 +95,7 @@ class ForkedProcess:
     place: str
     state: ClassVar[State] = State.RUNNING
 
-    def poll(self) -> int | None:
+    def poll(self) -> OptionalInt:
         """Its exit code; None while it works."""
         return self.server.code(self.number)
 
@@ -115,7 +116,7 @@ class LocalPool:
     `jobs`: workers at once; None: GSPO_LAB_JOBS, else one per GPU or core.
     """
 
-    jobs: int | None = None
+    jobs: OptionalInt = None
     _server: Forkserver | None = field(default=None, init=False, repr=False, compare=False)
 
     def slots(self, device: str) -> list[Slot]:
@@ -183,7 +184,7 @@ class LocalProcess:
         """The worker's process id."""
         return self.process.pid
 
-    def poll(self) -> int | None:
+    def poll(self) -> OptionalInt:
         """Its exit code; None while it works. Its child processes end with it."""
         if self.process.returncode is None and hasattr(
             os, "waitid"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat, OptionalInt
 from gspo_lab.common.states import State
 from gspo_lab.common.text import visible
 from gspo_lab.recording.runfolder import WorkFolder
@@ -57,11 +57,11 @@ class RayCluster:
 
     def __init__(
         self,
-        jobs: int | None = None,
+        jobs: OptionalInt = None,
         *,
         address: str = AUTO,
         cpus: float = 1,
-        gpus: float | None = None,
+        gpus: OptionalFloat = None,
         resources: Mapping[str, float] | None = None,
         retries: int = 3,
     ) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab.common.atomic_files import read_json, write_json
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat, OptionalInt
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch.base import ENDED_BY_TERM, start_worker
@@ -230,13 +230,13 @@ class RemoteWorker:
         self.place = place
         self._launch = launch
         self._cluster = cluster
-        self._code: int | None = None
+        self._code: OptionalInt = None
         self._killed = False
         self._looked = 0.0
-        self._gone: float | None = None
+        self._gone: OptionalFloat = None
         launch.write_state(self.state, place)
 
-    def poll(self) -> int | None:
+    def poll(self) -> OptionalInt:
         """The exit code in the folder, read every LOOK_SECONDS."""
         now = time.monotonic()
         if self._code is None and now - self._looked >= LOOK_SECONDS:

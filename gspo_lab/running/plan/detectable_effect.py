@@ -23,7 +23,7 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.verdict import Rule, strictest
 from gspo_lab.common.paths import database_of
-from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat, OptionalInt
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Arm, Study
 from gspo_lab.study.contrast import sides, signed_sides, squared_weights
@@ -75,15 +75,15 @@ class Detectable:
     basis: str
     effect: OptionalFloat
     """Smallest true difference found with 80 % power; None under 3 seeds or without an sd."""
-    seeds_for_margin: int | None
+    seeds_for_margin: OptionalInt
     """Fewest seeds that would find a difference as large as the margin."""
     effect_range: Interval | None = None
     """The detectable effect at both ends of the range of the true sd."""
-    seeds_for_equivalence: int | None = None
+    seeds_for_equivalence: OptionalInt = None
     """Fewest seeds that would show equivalence if nothing differs."""
     answers_sd: OptionalFloat = None
     """The part of `sd` that is due to finitely many answers."""
-    with_more_answers: int | None = None
+    with_more_answers: OptionalInt = None
     """Seeds for equivalence with TIMES as many answers to each problem, at best."""
     power: Power | None = None
     pair_power: Power | None = None
@@ -158,7 +158,7 @@ class Detectable:
         )
 
 
-def _count(seeds: int | None) -> str:
+def _count(seeds: OptionalInt) -> str:
     return "over a hundred thousand" if seeds is None else str(seeds)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Integers, JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalInt, Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, duration, first_few
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
@@ -244,7 +244,7 @@ def lost_models(runs: Sequence[str]) -> str:
     )
 
 
-def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) -> Plan:
+def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: OptionalInt = None) -> Plan:
     """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing.
 
     `on` names the launcher, `jobs` how many workers it may start at once. LabError for a mistake in
@@ -342,7 +342,7 @@ def _paces(study: Study, runs: Path, tasks: "_Tasks", *, on_gpu: bool) -> dict[s
     return paces
 
 
-def _slots(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], str | None]:
+def _slots(study: Study, device: str, on: str, jobs: OptionalInt) -> tuple[list[Slot], str | None]:
     """The workers' slots. If the GPU is missing, slots of one GPU and what is missing.
 
     LabError where `--set` asks for that GPU: it speaks of this machine, a study's file need not.

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import cache_folder
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalInt
 from gspo_lab.common.registry import unlisted
 from gspo_lab.tasks.base import Grade, Problem, number_option
 from gspo_lab.tasks.benchmarks.datasets import (
@@ -117,7 +117,7 @@ class ReleaseWindow:
 
 
 def read_entries(
-    files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None
+    files: Sequence[DataFile], window: ReleaseWindow | None, count: OptionalInt
 ) -> list[Entry]:
     """The problems in the window, in the order of the files, from the index in the cache or by
     reading through.
@@ -161,7 +161,7 @@ def read_cases(entry: Entry) -> list[Case]:
 
 
 def _scan(
-    files: Sequence[DataFile], window: ReleaseWindow | None, count: int | None
+    files: Sequence[DataFile], window: ReleaseWindow | None, count: OptionalInt
 ) -> Iterator[Entry]:
     places: dict[str, str] = {}
     for file in files:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalInt, Strings
 from gspo_lab.tasks.base import Grade, Problem, Problems, Task
 from gspo_lab.tasks.benchmarks.datasets import DataFile, DatasetRow, digest, rows
 from gspo_lab.tasks.benchmarks.final_answers import (
@@ -59,7 +59,7 @@ class Published(Task, ABC):
     """Whether grading runs what a model wrote, in the sandbox; such a benchmark has the option
     `unsafe`.
     """
-    enough: int | None = None
+    enough: OptionalInt = None
     """How many problems the user's own copy must hold; None: all that were published.
 
     `build_task` sets it.
@@ -146,7 +146,7 @@ class DatasetProblem:
 
 
 def read_items(
-    name: str, files: Sequence[DataFile], count: int, enough: int | None = None
+    name: str, files: Sequence[DataFile], count: int, enough: OptionalInt = None
 ) -> list[DatasetProblem]:
     """The items of a data set that must hold `count` problems, each once; LabError where they are
     others. The user's own files may hold fewer, but at least `enough`.

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalFloat, OptionalInt
 from gspo_lab.study import BenchTable, digest
 from gspo_lab.tasks import DATA_OPTIONS, build_task, task_key
 from gspo_lab.tasks.base import Problem, Task
@@ -29,11 +29,11 @@ class BenchmarkOverrides:
     `plain`: raw prompts. LabError: invalid number.
     """
 
-    samples: int | None = None
+    samples: OptionalInt = None
     temperature: OptionalFloat = None
     top_p: OptionalFloat = None
-    max_tokens: int | None = None
-    problems: int | None = None
+    max_tokens: OptionalInt = None
+    problems: OptionalInt = None
     plain: bool = False
 
     def __post_init__(self) -> None:

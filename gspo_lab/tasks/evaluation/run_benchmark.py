@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalInt
 from gspo_lab.recording.records import AnswerRecord
 from gspo_lab.study import BenchTable
 from gspo_lab.tasks.base import Grade, Problem, Problems, Task, Turn, grade_answer
@@ -47,7 +47,7 @@ class ModelAnswer:
     """
 
     text: str
-    tokens: int | None
+    tokens: OptionalInt
     truncated: bool
     unasked: str | None = None
     answered_by: str | None = None
@@ -97,7 +97,7 @@ def answers(
     sampler: Sampler,
     tokenizer: Any,
     sampling: Sampling,
-    context: int | None = None,
+    context: OptionalInt = None,
     at_a_time: int = POSITIONS_AT_A_TIME,
 ) -> Iterator[list[tuple[Question, ModelAnswer]]]:
     """Batches of questions with the answers of a model in this process, the shortest first.
@@ -156,7 +156,7 @@ def _parts(
         yield part
 
 
-def answer_token_limit(prompt_tokens: int, max_tokens: int, context: int | None) -> int:
+def answer_token_limit(prompt_tokens: int, max_tokens: int, context: OptionalInt) -> int:
     """An answer's token limit: `max_tokens`, or less if the prompt leaves less of the context."""
     return max_tokens if context is None else max(0, min(max_tokens, context - prompt_tokens))
 
@@ -168,7 +168,7 @@ def empty_answer(why: str) -> ModelAnswer:
     return ModelAnswer("", 0, True, f"{NOT_ASKED}, {why}")
 
 
-def does_not_fit(tokens: int | None, context: int | None) -> str:
+def does_not_fit(tokens: OptionalInt, context: OptionalInt) -> str:
     """Why a prompt leaves no room for an answer."""
     return f"the prompt does not fit: its {tokens} tokens fill the context of {context}"
 

@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from gspo_lab.common.plain_data import OptionalInt
 from gspo_lab.tasks.sandbox.program import MIB, Limits
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
@@ -69,7 +70,7 @@ class Isolation:
             return None
         return self.python.parents[1]
 
-    def level(self, uid: int | None) -> str:
+    def level(self, uid: OptionalInt) -> str:
         """How programs are isolated, in words."""
         if not self.isolated:
             return "none"
@@ -87,7 +88,7 @@ class Isolation:
             return None
         return NUMPY if self.isolated else str(self.numpy)
 
-    def command(self, text: str, uid: int | None, limits: Limits) -> list[str]:
+    def command(self, text: str, uid: OptionalInt, limits: Limits) -> list[str]:
         """The command line of a sandbox. `text` is what its first process runs, `limits` size its
         folders."""
         python = [str(self.python), "-s", "-c", text]

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, Self
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalInt
 from gspo_lab.tasks.sandbox.bubblewrap import ENVIRONMENT, SHARED, Isolation, same_version
 from gspo_lab.tasks.sandbox.program import (
     MIB,
@@ -127,7 +127,7 @@ def sealed(content: bytes) -> int:
 
 
 def supervisor_config(
-    program: Program, limits: Limits, isolation: Isolation, uid: int | None
+    program: Program, limits: Limits, isolation: Isolation, uid: OptionalInt
 ) -> bytes:
     """What the first process of a sandbox needs to know. The expected outputs are not among it."""
     own_process_limit = uid is not None or (isolation.isolated and kernel_version() >= (5, 14))
@@ -164,7 +164,7 @@ def supervisor_config(
     return json.dumps(content).encode()
 
 
-def kernel_version() -> tuple[int, ...]:
+def kernel_version() -> Integers:
     """The version of the running kernel: `(5, 14)`."""
     return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
@@ -184,7 +184,7 @@ class IsolatedProcess:
     gets a new one. Not thread-safe; made, used and left in one thread."""
 
     def __init__(
-        self, program: Program, limits: Limits, isolation: Isolation, uid: int | None
+        self, program: Program, limits: Limits, isolation: Isolation, uid: OptionalInt
     ) -> None:
         self.program = program
         self.limits = limits
@@ -320,7 +320,7 @@ class IsolatedProcess:
         return None
 
     def outcome(
-        self, report: JsonObject | None, wall: float, reading: "PipeReader", kills: int | None
+        self, report: JsonObject | None, wall: float, reading: "PipeReader", kills: OptionalInt
     ) -> TestOutcome:
         """What a report from inside and the bytes that were read make of a test; without a report
         it was killed.
@@ -467,7 +467,7 @@ second version.
 """
 
 
-def oom_kills() -> int | None:
+def oom_kills() -> OptionalInt:
     """How many processes of this machine the kernel has ended because memory ran out; None where it
     does not say.
     """

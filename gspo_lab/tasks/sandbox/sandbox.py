@@ -20,6 +20,7 @@ from typing import Self
 
 from gspo_lab.common.cpu_count import cores
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalInt
 from gspo_lab.tasks.sandbox.bubblewrap import Isolation, numpy_for, pythons, why_missing
 from gspo_lab.tasks.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.tasks.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed
@@ -60,7 +61,7 @@ class SandboxSlot:
     (as root).
     """
 
-    uid: int | None
+    uid: OptionalInt
     claim: socket.socket | None
 
     @classmethod
@@ -159,7 +160,7 @@ class Sandbox:
             self._free.put(slot)
 
     @classmethod
-    def open(cls, *, slots: int | None = None, unsafe: bool = False) -> "Sandbox":
+    def open(cls, *, slots: OptionalInt = None, unsafe: bool = False) -> "Sandbox":
         """A sandbox whose isolation was checked, with `slots` (default: cores) candidates at once.
 
         LabError if programs cannot be isolated; with `unsafe` they then run with limits only.
@@ -250,7 +251,7 @@ class Sandbox:
         self.close()
 
 
-def probe(isolation: Isolation, uid: int | None) -> None:
+def probe(isolation: Isolation, uid: OptionalInt) -> None:
     """Run a program that tests the isolation. SandboxFailed if it does not hold."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", dir="/var/tmp") as outside:
         os.fchmod(outside.fileno(), 0o644)

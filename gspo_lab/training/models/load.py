@@ -28,6 +28,7 @@ from transformers.utils import logging
 from gspo_lab.common.atomic_files import check_digests
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Dtype
+from gspo_lab.common.plain_data import Integers, OptionalInt
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.models.check import EMBEDDED, check_model, first_line
 from gspo_lab.training.models.lora import plain_state
@@ -73,7 +74,7 @@ def load_model(
     return model.eval(), tokenizer
 
 
-def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
+def load_tokenizer(source: str) -> tuple[Any, Integers]:
     """`(tokenizer, end-of-sequence tokens)` of a folder or a Hub id, without weights.
 
     LabError as `load_model`.
@@ -95,11 +96,11 @@ def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
     return tokenizer, tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
 
 
-def context_of(model: Any) -> int | None:
+def context_of(model: Any) -> OptionalInt:
     """The most tokens, prompt and response together, that the model was made for; None where it
     names no limit.
     """
-    length: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    length: OptionalInt = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return length
 
 

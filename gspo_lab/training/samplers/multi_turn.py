@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any
 
+from gspo_lab.common.plain_data import Integers
 from gspo_lab.tasks.base import Problem, Problems, ReplyError, Task, Turn
 from gspo_lab.training.samplers.base import Request, Rollout, Sampler, Sampling, joined
 from gspo_lab.training.samplers.stopping import plain_text
@@ -59,7 +60,7 @@ class _Dialogue:
     request: Request
     problem: Problem
     turns: list[Turn] = field(default_factory=list)
-    given_ids: tuple[int, ...] = ()
+    given_ids: Integers = ()
     rollout: Rollout | None = None
 
     def next_request(self, sampling: Sampling) -> Request:

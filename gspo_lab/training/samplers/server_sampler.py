@@ -25,7 +25,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt
 from gspo_lab.common.registry import unlisted
 from gspo_lab.training.samplers.base import Sampling
 
@@ -167,9 +167,9 @@ class Reply:
     """One answer of the server; `tokens` or `model` is None if the server does not report it."""
 
     text: str
-    tokens: int | None
+    tokens: OptionalInt
     truncated: bool
-    prompt_tokens: int | None
+    prompt_tokens: OptionalInt
     model: str | None = None
 
 
@@ -342,7 +342,7 @@ def _reply(data: Any, chat: bool) -> Reply:
     )
 
 
-def _count(value: Any) -> int | None:
+def _count(value: Any) -> OptionalInt:
     """A number of tokens; None (not measured) for any other value."""
     return (
         value
@@ -360,7 +360,7 @@ def _message(message: JsonObject) -> Any:
     return f"<think>{thought}" + ("" if content is None else f"</think>{content}")
 
 
-def _context(entry: JsonObject) -> int | None:
+def _context(entry: JsonObject) -> OptionalInt:
     """vLLM and SGLang report max_model_len, llama.cpp meta.n_ctx, others context_length."""
     meta = entry.get("meta") or {}
     lengths = (entry.get("max_model_len"), meta.get("n_ctx"), entry.get("context_length"))

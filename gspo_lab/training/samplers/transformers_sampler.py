@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gspo_lab.common.plain_data import Integers
 from gspo_lab.training.models.load import check_float32_head
 from gspo_lab.training.models.routing import Routers
 from gspo_lab.training.samplers.base import Request, Rollout, Sampling
@@ -230,9 +231,7 @@ class TransformersSampler:
         state_BH = output.last_hidden_state[:, -1].float()
         return torch.nn.functional.linear(state_BH, *self._head), output.past_key_values
 
-    def _left_padded(
-        self, prompts: Sequence[tuple[int, ...]], device: Any
-    ) -> tuple[Tensor, Tensor]:
+    def _left_padded(self, prompts: Sequence[Integers], device: Any) -> tuple[Tensor, Tensor]:
         longest = max(map(len, prompts))
         ids_BS = torch.full((len(prompts), longest), self._tokenizer.pad_token_id)
         attention_BS = torch.zeros_like(ids_BS)

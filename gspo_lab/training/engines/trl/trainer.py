@@ -33,7 +33,7 @@ from transformers.utils import logging
 from trl import GRPOConfig, GRPOTrainer
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, OptionalInt
 from gspo_lab.recording.records.update import OPTIMIZER_COLUMNS
 from gspo_lab.study import Run
 from gspo_lab.training.engines.base import Sink, Stop
@@ -290,7 +290,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         input_ids: Tensor,
         attention_mask: Tensor,
         logits_to_keep: int,
-        batch_size: int | None = None,
+        batch_size: OptionalInt = None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         if torch.is_grad_enabled():
@@ -374,7 +374,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.router_gradient = self.course.components.updater.router_gradient()
         return super()._clip_grad_norm(model)
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+    def log(self, logs: dict[str, float], start_time: OptionalFloat = None) -> None:
         """TRL tells its numbers of an update, which is then over."""
         super().log(logs, start_time)
         if "grad_norm" in logs:  # the last words of training have none
