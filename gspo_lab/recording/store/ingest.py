@@ -154,7 +154,7 @@ def rebuild(runs: Path) -> IngestReport:
 
 def _edited(connection: sqlite3.Connection, old: Path) -> Strings:
     """The runs whose records differ in the `old` database, though their files have not changed
-    since. Empty where it has other tables."""
+    since. Empty where it has other tables or columns."""
     if not old.exists():
         return ()
     runs: set[str] = set()
@@ -163,8 +163,8 @@ def _edited(connection: sqlite3.Connection, old: Path) -> Strings:
         for table in RECORD_TABLES.values():
             for database, other in (("old", "main"), ("main", "old")):
                 rows = connection.execute(
-                    f"SELECT DISTINCT run_id FROM (SELECT {quoted(table.names)} FROM {database}."
-                    f"{table.name} EXCEPT SELECT {quoted(table.names)} FROM {other}.{table.name})"
+                    f"SELECT DISTINCT run_id FROM (SELECT * FROM {database}.{table.name}"
+                    f" EXCEPT SELECT * FROM {other}.{table.name})"
                 )
                 runs.update(run for (run,) in rows)
         changed = connection.execute(

@@ -96,6 +96,8 @@ def test_rebuild_names_the_runs_whose_records_were_changed_in_the_database(
     lab.write(runs[1], *step_records(1))
     assert rebuild(lab.runs).edited == (runs[0],)
     assert rebuild(lab.runs).edited == ()
+    lab.query("ALTER TABLE steps DROP COLUMN reward_mean")
+    assert rebuild(lab.runs).edited == (), "of another version"
     lab.write(runs[0], *step_records(1))
     lab.query("DROP TABLE answers")
     assert rebuild(lab.runs).edited == (), "a database with other tables, and a run that grew"
