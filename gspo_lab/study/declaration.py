@@ -452,7 +452,7 @@ def same_content(declaration: Declaration, other: Declaration) -> bool:
     one, or was imported: logs never record all settings.
     """
     comparable = all(study.has_verdict and study.recorded is None for study in (declaration, other))
-    return comparable and identity(declaration) == identity(other)
+    return comparable and not differences(declaration, other)
 
 
 def _content(declared: Declaration) -> JsonObject:
@@ -474,6 +474,10 @@ def differences(declaration: Declaration, other: Declaration) -> list[str]:
     named once.
     """
     keys = differing(_content(declaration), _content(other))
+    # Names stand in the answer's sentence, and exchanged ones turn it; formulas say the same.
+    names = declaration.verdict.names, other.verdict.names
+    if None not in names and names[0] != names[1]:
+        keys.append("verdict.names")
     arms = declaration.arms.keys() | other.arms.keys()
     if declaration.arms.keys() != other.arms.keys():
         return ["arms", *(key for key in keys if not key.startswith("arm."))]

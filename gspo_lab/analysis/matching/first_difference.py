@@ -5,6 +5,7 @@ setting > code, packages, device, numerics > weights, tokenizer, chat template, 
     rewards, updates
 """
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -316,9 +317,21 @@ def _differ(a: Any, b: Any, rounding: float = 0.0) -> bool:
     missing = any(v is None or (isinstance(v, float) and math.isnan(v)) for v in (a, b))
     if missing or a == b:
         return False
+    parts_a, parts_b = _parts(a), _parts(b)
+    if parts_a and len(parts_a) == len(parts_b):  # one number for each layer, or quantile
+        return any(
+            _differ(one, other, rounding) for one, other in zip(parts_a, parts_b, strict=True)
+        )
     return not (
         isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=rounding)
     )
+
+
+def _parts(value: Any) -> list[Any]:
+    """The parts of a column that holds a list; empty for other columns."""
+    if isinstance(value, str) and value.startswith("["):
+        return list(json.loads(value))
+    return []
 
 
 def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:

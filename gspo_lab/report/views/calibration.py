@@ -109,18 +109,21 @@ class StatedRates:
 
 
 def stated_rates(
-    verdicts: Sequence[Comparison], contrast: Comparison | None = None, *, own_best: int = 0
+    verdicts: Sequence[Comparison],
+    contrast: Comparison | None = None,
+    *,
+    own_best: bool = False,
 ) -> StatedRates:
     """Per kind of verdict, of a contrast, of several arms and of looks, its own measured rates;
-    none where nothing was measured (n < 3, another alpha). `own_best`: the pairs that compare arms
+    none where nothing was measured (n < 3, another alpha). `own_best`: the verdicts compare arms
     each at its own best value."""
     if verdicts[0].alpha != ALPHA:
         return StatedRates([], None)
     n = max(verdict.paired.n for verdict in verdicts)
-    rates = [
-        _own_best_rates(own_best),
-        *_rates(n, len(verdicts), verdicts[0].rule.looks, contrast),
-    ]
+    if own_best:
+        found = _own_best_rates(n)
+        return StatedRates([found] if found else [], None)
+    rates = _rates(n, len(verdicts), verdicts[0].rule.looks, contrast)
     equivalent = any(verdict.word == EQUIVALENT for verdict in verdicts)
     return StatedRates(
         [rate for rate in rates if rate is not None],

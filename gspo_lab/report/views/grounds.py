@@ -3,7 +3,7 @@ rule."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,7 @@ from gspo_lab.analysis.matching.run_pair import Match
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
+from gspo_lab.analysis.stats import Comparison
 from gspo_lab.common.plain_data import OptionalFloat
 from gspo_lab.common.reason import sentences
 from gspo_lab.common.states import State
@@ -72,14 +73,10 @@ class GroundsView(View):
 
 def grounds_view(study: Source) -> GroundsView:
     """The grounds of any answer."""
-    decided = decision(study)
-    rates = []
-    if decided.verdicts:
-        rates = _stated_rates(study)
     caption, ranks = _ranks(study)
     return GroundsView(
         list(_grounds(study)),
-        rates,
+        _stated_rates(study),
         [verdict_view(verdict, study) for verdict in verdicts_of(study).values()],
         caption,
         ranks,
@@ -135,7 +132,9 @@ def _grounds(study: Source) -> Iterator[Ground]:
         shared = f", shared by {family} arms (Holm)" if family > 1 else ""
         yield Ground("Errors", f"alpha {verdicts[0].alpha:g}{shared}", "good", "calibration")
         yield _new_problems(study)
-        yield _calibration_ground(study, pairs)
+    judged = _judged(study)
+    if judged and (verdicts or rate_curve(study)):
+        yield _calibration_ground(study, judged)
     executions = all_executions(study)
     grade: Grade = "warn" if executions.contradicted else "neutral"
     yield Ground(
@@ -169,21 +168,26 @@ def _seeds_grade(pairs: int) -> Grade:
     return "neutral" if pairs >= LEAST else "warn"
 
 
-def _stated_rates(study: Source) -> list[str]:
-    decided = decision(study)
+def _judged(study: Source) -> list[Comparison]:
+    """The verdicts whose rates are stated: of arms each at its own best value, else of arms."""
     curve = rate_curve(study)
-    own_best = len(curve.seeds) if curve else 0
-    verdicts = list(decided.verdicts.values())
-    rates = stated_rates(verdicts, decided.contrast, own_best=own_best)
+    if curve is not None and curve.comparisons:
+        return [compared.verdict for compared in curve.comparisons]
+    return list(decision(study).verdicts.values())
+
+
+def _stated_rates(study: Source) -> list[str]:
+    judged = _judged(study)
+    if not judged:
+        return []
+    rates = stated_rates(judged, decision(study).contrast, own_best=rate_curve(study) is not None)
     return statements("calibration", rates)
 
 
-def _calibration_ground(study: Source, pairs: int) -> Ground:
-    decided = decision(study)
-    verdicts = list(decided.verdicts.values())
+def _calibration_ground(study: Source, judged: Sequence[Comparison]) -> Ground:
+    pairs = counted(min(verdict.paired.n for verdict in judged), "pair")
+    missing = f"{NOT_MEASURED} for {pairs} at alpha {judged[0].alpha:g}"
     rates = _stated_rates(study)
-    alpha = verdicts[0].alpha
-    missing = f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
     return Ground("Calibration", ". ".join(rates) or missing, "neutral", "calibration")
 
 

@@ -136,7 +136,7 @@ def test_the_table_for_people_has_a_block_per_expectation() -> None:
     _, controls, stated, power = re.split("Negative controls|Means are equal|How often", text)
     limited = [line for line in text.splitlines() if "must lie in [" in line]
     assert all(line.endswith("ok") for line in limited)
-    assert controls.count("must lie in [ 7.5 %, 100.0 %]") == 9
+    assert controls.count("must lie in [ 7.5 %, 100.0 %]") == 12
     assert "must lie" not in stated + power
     for row in recorded_rates():
         if row.expectation == "stated":

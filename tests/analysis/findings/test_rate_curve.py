@@ -120,6 +120,7 @@ def test_at_the_own_best_values_better_is_loses_less_where_both_end_below_their_
     )
     report = rendered(database, "rates")
     assert ground in report.markdown
+    assert "Each arm at its own best value: 1.9 % false words" in report.markdown
     (compared,) = study_json(report, "rates")["answer"]["curve"]["comparisons"]
     # (29 / 60 - .5) / .2, and (19 / 60 - .5) / .3
     assert compared["levels"]["subject"]["kept"] == pytest.approx(-1 / 12, abs=1e-6)

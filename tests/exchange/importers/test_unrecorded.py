@@ -81,6 +81,7 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
     assert "Whether runs collapse is not judged." in sentence
     assert statement("grounds", said).endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
+        " Regime: the clipped share of the gradient is not measured."
     )
     assert frame[["collapsed", "unstable"]].isna().all(axis=None)
     assert (
