@@ -317,7 +317,8 @@ def _differ(a: Any, b: Any, rounding: float = 0.0) -> bool:
     missing = any(v is None or (isinstance(v, float) and math.isnan(v)) for v in (a, b))
     if missing or a == b:
         return False
-    parts_a, parts_b = _parts(a), _parts(b)
+    parts_a = _parts(a)
+    parts_b = _parts(b)
     if parts_a and len(parts_a) == len(parts_b):  # one number for each layer, or quantile
         return any(
             _differ(one, other, rounding) for one, other in zip(parts_a, parts_b, strict=True)

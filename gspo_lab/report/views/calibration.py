@@ -121,8 +121,8 @@ def stated_rates(
         return StatedRates([], None)
     n = max(verdict.paired.n for verdict in verdicts)
     if own_best:
-        found = _own_best_rates(n)
-        return StatedRates([found] if found else [], None)
+        own_best_rates = _own_best_rates(n)
+        return StatedRates([own_best_rates] if own_best_rates else [], None)
     rates = _rates(n, len(verdicts), verdicts[0].rule.looks, contrast)
     equivalent = any(verdict.word == EQUIVALENT for verdict in verdicts)
     return StatedRates(
