@@ -49,6 +49,7 @@ from gspo_lab.running.conduct.worker_pool import (
 )
 from gspo_lab.running.launch import LOCAL, make_launcher, slots_of
 from gspo_lab.running.launch.base import Launcher
+from gspo_lab.running.launch.local import LocalPool
 from gspo_lab.running.plan.memory_fit import require_memory
 from gspo_lab.running.plan.plan import plan_of
 from gspo_lab.running.plan.preflight import preflight
@@ -85,9 +86,11 @@ def conduct(
     runs/_archive. `yes` ignores the memory estimate. LabError if the first step cannot be made.
     """
     launcher = make_launcher(on, jobs, study.launch.options)
+    slots = slots_of(on, launcher, study.first_arm.settings.device)
+    if isinstance(launcher, LocalPool):
+        launcher.prepare(slots[0], study.first_arm.settings.engine.name)
     warnings = preflight(study)  # before the first folder is made
     mirrors = {name: target(name) for name in study.mirror}
-    slots = slots_of(on, launcher, study.first_arm.settings.device)
     if not yes:
         require_memory(study, slots)
     runs.mkdir(parents=True, exist_ok=True)

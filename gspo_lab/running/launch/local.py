@@ -61,8 +61,8 @@ class Forkserver:
             else None
         )
 
-    def order(self, number: int, content: Path | signal.Signals) -> bool:
-        """Send an order; False if the server is gone."""
+    def order(self, number: int, content: Path | signal.Signals | str) -> bool:
+        """Send an order, an engine's name to import it; False if the server is gone."""
         try:
             self._orders.send((number, content))
         except OSError:
@@ -156,16 +156,25 @@ class LocalPool:
         except ValueError:
             raise LabError(f"GSPO_LAB_JOBS={text}: a whole number of workers is needed") from None
 
+    def prepare(self, slot: Slot, engine: str) -> None:
+        """Have the forkserver import what this engine's workers need, while the caller goes on."""
+        if (server := self._forkserver(slot)) is not None:
+            server.order(0, engine)
+
     def start(self, folder: Path, slot: Slot) -> WorkerProcess:
         """Start a worker in a new process group, which a terminal's Ctrl-C does not reach."""
-        if slot.kind == CORE and hasattr(os, "pidfd_open"):
-            if self._server is None or self._server.gone:
-                self._server = Forkserver(
-                    slot
-                )  # for all slots of cores, whose environments are equal
-            if forked := self._server.start(folder, slot):
-                return forked
+        server = self._forkserver(slot)
+        if server is not None and (forked := server.start(folder, slot)):
+            return forked
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
+
+    def _forkserver(self, slot: Slot) -> Forkserver | None:
+        """One for all slots of cores, whose environments are equal; None for other slots."""
+        if slot.kind != CORE or not hasattr(os, "pidfd_open"):
+            return None
+        if self._server is None or self._server.gone:
+            self._server = Forkserver(slot)
+        return self._server
 
     def find_worker(self, folder: Path) -> None:
         """None: local workers end with their conductor."""

@@ -23,7 +23,7 @@ from gspo_lab.running.launch.local import ForkedProcess, LocalPool, LocalProcess
 from gspo_lab.study import load_study
 
 ENGINE = """
-import os, subprocess, sys, time
+import atexit, os, subprocess, sys, threading, time
 from gspo_lab.recording.records import RunStatus, StepRecord
 
 class Patient:
@@ -36,6 +36,17 @@ class Patient:
             time.sleep(0.02)
         child.kill()
         child.wait()
+        atexit.register(print, "left")
+        return False
+
+class Imported:
+    def train(self, run, sink, folder, stop):
+        assert "torch" in sys.modules
+        return False
+
+class Threaded:
+    def train(self, run, sink, folder, stop):
+        threading.Timer(0.3, print, ["its thread"]).start()
         return False
 """  # noqa: E501
 
@@ -80,10 +91,17 @@ def run_folder(home: Path, toml: str) -> RunFolder:
     return folder
 
 
+def toml_of(engine: str) -> str:
+    """A study whose runs are trained by a class of ENGINE."""
+    return (
+        f'question = "?"\ntask = "addition"\nengine = "engines.py:{engine}"\ndevice = "cpu"\n'
+        '[arm.a]\nobjective = "grpo"\n'
+    )
+
+
 @pytest.fixture
 def patient(tmp_path: Path) -> RunFolder:
-    toml = 'question = "?"\ntask = "addition"\nengine = "engines.py:Patient"\ndevice = "cpu"\n'
-    return run_folder(tmp_path, toml + '[arm.a]\nobjective = "grpo"\n')
+    return run_folder(tmp_path, toml_of("Patient"))
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +151,23 @@ def test_it_has_its_log_its_environment_its_group_and_no_input(
     assert process.poll() is None
     process.stop()
     assert until(process.poll) == Exit.STOPPED
-    assert patient.log.read_text() == "earlier\nat work 1 True True\n"
+    assert patient.log.read_text() == "earlier\nat work 1 True True\nleft\n"
     assert not alive(pid)
+
+
+def test_it_ends_when_its_threads_have(pool: LocalPool, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, toml_of("Threaded"))
+    process = begin(pool, folder)
+    assert until(process.poll) == Exit.STOPPED
+    assert folder.log.read_text() == "its thread\n"
+
+
+def test_a_server_imports_what_an_engine_needs_before_its_first_worker(tmp_path: Path) -> None:
+    pool = LocalPool(1)
+    slot, *_ = pool.slots("cpu")
+    pool.prepare(slot, "native")
+    process = begin(pool, run_folder(tmp_path, toml_of("Imported")))
+    assert until(process.poll) == Exit.STOPPED
 
 
 def test_a_log_that_cannot_be_written_is_told_before_a_worker_is_ordered(
