@@ -15,7 +15,7 @@ from typing import Any
 from gspo_lab import __version__
 from gspo_lab.analysis.readings import Source
 from gspo_lab.common.atomic_files import sums_digest, write_json
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.recording.journal import Journal, from_dict, scan, seal
 from gspo_lab.recording.records import Record, RunStatus
 from gspo_lab.recording.runfolder import RunFolder
@@ -54,7 +54,7 @@ def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
     return folder.path
 
 
-def finish(home: Path, step: int, at: float | None = None) -> None:
+def finish(home: Path, step: int, at: OptionalFloat = None) -> None:
     """A worker's last word on a run that has come to its end."""
     sealed = seal(home / "journal.jsonl")
     with Journal(home) as journal:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from laboratory import declare, leave
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import ingest
 from gspo_lab.study import Run, load_study
@@ -115,7 +115,7 @@ def make_lab(
     gain: float = 0.1,
     change: Change | None = None,
     until: Callable[[Run], int] | None = None,
-    end: Callable[[Run], str | None] = lambda run: "finished",
+    end: Callable[[Run], OptionalText] = lambda run: "finished",
     record: bool = True,
     arms: Sequence[str] | None = None,
 ) -> Path:

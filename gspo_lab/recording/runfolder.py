@@ -27,7 +27,7 @@ from gspo_lab.common.atomic_files import (
     write_json,
 )
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import JsonObject, OptionalText, Strings
 from gspo_lab.common.states import LAST_WORDS, STARTED, Phase, State
 from gspo_lab.recording.journal import Journal, JournalReader, from_end, in_force, scan
 from gspo_lab.recording.records import RunStatus, StepRecord
@@ -74,7 +74,7 @@ class WorkFolder:
         """The records of launches on other hosts (`launch.remote_workers`)."""
         return self.path / paths.LAUNCHES
 
-    def lock_holder(self) -> str | None:
+    def lock_holder(self) -> OptionalText:
         """The process that works in the folder, in words; None for a free folder."""
         return lock_holder(self.path / paths.LOCK)
 
@@ -146,7 +146,7 @@ class JournalFolder(WorkFolder):
                 journal.write([RunStatus(state=STARTED, step=0, run=run)])
             yield journal
 
-    def recorded_for(self) -> str | None:
+    def recorded_for(self) -> OptionalText:
         """The run or subject that the first line names; None where that line is damaged."""
         record = next(iter(JournalReader(self.journal)), {})
         return record.get("run") if record.get("kind") == RunStatus.kind else None
@@ -195,7 +195,7 @@ class RunProgress(NamedTuple):
 
     state: State
     steps: int
-    message: str | None = None
+    message: OptionalText = None
 
     @property
     def finished(self) -> bool:

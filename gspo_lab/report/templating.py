@@ -33,7 +33,7 @@ from markupsafe import Markup
 
 from gspo_lab.common.atomic_files import atomic_file
 from gspo_lab.common.paths import cache_folder
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, OptionalText
 from gspo_lab.common.text import (
     UNSEEN,
     capital,
@@ -92,7 +92,10 @@ def signed(value: OptionalFloat, low: OptionalFloat = None, high: OptionalFloat 
 
 
 def between(
-    low: OptionalFloat, high: OptionalFloat, reason: str | None = None, margin: OptionalFloat = None
+    low: OptionalFloat,
+    high: OptionalFloat,
+    reason: OptionalText = None,
+    margin: OptionalFloat = None,
 ) -> str:
     """An interval of differences beside its margin; without one the reason."""
     if low is None or high is None:
@@ -100,7 +103,7 @@ def between(
     return interval_of(low, high, margin)
 
 
-def limits(ends: Iterable[float] | None, reason: str | None = None) -> str:
+def limits(ends: Iterable[float] | None, reason: OptionalText = None) -> str:
     """An interval of numbers that are no differences; without one the reason."""
     if ends is None:
         return reason or NOT_MEASURED

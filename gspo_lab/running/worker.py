@@ -21,6 +21,7 @@ from typing import Any
 from gspo_lab.common.atomic_files import sums_digest
 from gspo_lab.common.errors import Crashed, InUse, LabError, refused
 from gspo_lab.common.paths import RUN, WARM_START
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.common.states import STARTED, Exit, Phase, State
 from gspo_lab.recording.journal import Journal, seal
 from gspo_lab.recording.records import Record, RunStatus, StepRecord
@@ -123,7 +124,7 @@ class StopSignal:
     its study.
     """
 
-    def __init__(self, conductor: str | None) -> None:
+    def __init__(self, conductor: OptionalText) -> None:
         self._conductor = conductor
         self._signals = 0
 
@@ -197,7 +198,7 @@ class JournalSink:
                 " study where its folder is now, and the run resumes from its last checkpoint"
             )
 
-    def write_progress(self, state: State, message: str | None = None) -> None:
+    def write_progress(self, state: State, message: OptionalText = None) -> None:
         """Write where the run now stands."""
         sealed = {}
         if state is State.FINISHED:

@@ -15,7 +15,14 @@ from typing import Any, Self
 from pydantic import FiniteFloat, ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, OptionalFloat, Strings
+from gspo_lab.common.plain_data import (
+    Integers,
+    JsonMapping,
+    JsonObject,
+    OptionalFloat,
+    OptionalText,
+    Strings,
+)
 from gspo_lab.common.registry import one_line_error
 from gspo_lab.study.dotted_keys import BAND, adapter, differing, flat
 from gspo_lab.study.import_origin import known_part, with_placeholders
@@ -68,7 +75,7 @@ class Arm:
     name: str
     declared: Strings
     settings: Settings
-    of: str | None = None
+    of: OptionalText = None
     dose: OptionalFloat = None
     recorded_keys: frozenset[str] | None = None
 
@@ -170,8 +177,8 @@ class Declaration:
     edits: tuple[Edit, ...] = ()
     superseded: tuple[JsonObject, ...] = field(default=(), compare=False)
     """The whole locked content of earlier starts under which runs began."""
-    digest: str | None = None
-    content_digest: str | None = None
+    digest: OptionalText = None
+    content_digest: OptionalText = None
 
     @property
     def baseline(self) -> str:
@@ -237,7 +244,7 @@ class Declaration:
         return next(iter(self.arms.values()))
 
     @property
-    def primary(self) -> str | None:
+    def primary(self) -> OptionalText:
         """The deciding benchmark: the declared one, else the first; None without a benchmark."""
         return self.verdict.primary or next(iter(self.benches), None)
 
@@ -249,7 +256,7 @@ class Declaration:
         return self.parent is None or self.parent.kind.has_verdict
 
     @property
-    def original(self) -> str | None:
+    def original(self) -> OptionalText:
         """The study that it replicates."""
         if self.parent is None or self.parent.kind is not Kind.REPLICATION:
             return None

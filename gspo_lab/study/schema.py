@@ -32,7 +32,7 @@ from gspo_lab.common.keys import (
     Whole,
     keys,
 )
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.study.dotted_keys import flat
 from gspo_lab.study.start_tables import UpcycleTable, WarmStart
 from gspo_lab.study.verdict_tables import in_last_fifth
@@ -535,7 +535,7 @@ class Settings(Table):
         return self.model in BUILT_IN_MODELS
 
     @property
-    def upcycled(self) -> str | None:
+    def upcycled(self) -> OptionalText:
         """MODEL of `model = "upcycled:MODEL"`; None for a model as it is."""
         prefix, _, dense = self.model.partition(":")
         return dense if prefix == "upcycled" else None
@@ -566,7 +566,7 @@ STUDY_KEYS = (
 """Top-level keys that belong to the study and to no single run."""
 
 
-def unread(key: str, run: Settings) -> str | None:
+def unread(key: str, run: Settings) -> OptionalText:
     """Why a run with these settings does not read `key`, as half a sentence behind it; None where
     it does.
 

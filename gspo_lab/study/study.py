@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gspo_lab.common.atomic_files import folder_digest
 from gspo_lab.common.paths import beside, cache_folder
-from gspo_lab.common.plain_data import Integers, JsonObject, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalText, Strings
 from gspo_lab.study.declaration import Arm, Band, Declaration, digest
 from gspo_lab.study.dotted_keys import flat, read
 from gspo_lab.study.import_origin import ORIGIN, Origin, with_placeholders
@@ -25,7 +25,7 @@ def model_path(settings: Settings, base: Path) -> str:
     return str(_mixture_folder(dense, settings))
 
 
-def dense_model(settings: Settings, base: Path) -> str | None:
+def dense_model(settings: Settings, base: Path) -> OptionalText:
     """MODEL of `upcycled:MODEL` as loaders take it; None for another model."""
     if settings.upcycled is None:
         return None
@@ -72,11 +72,11 @@ class Run:
     """The clip range of each ratio rule, as in `Declaration`."""
     base: str = "."
     """The folder that relative paths start from."""
-    warm_start: str | None = None
+    warm_start: OptionalText = None
     """The folder of the warm start; None: the run starts from `settings.model` as it is."""
     origin: Origin | None = None
     """The program that recorded the run; None: gspo-lab, or not recorded yet."""
-    declaration: str | None = None
+    declaration: OptionalText = None
     """The digest of study.json, which the worker's journal repeats; None for a pilot."""
     recorded_keys: frozenset[str] | None = None
     """The dotted settings that an imported run recorded; None: all are known."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from gspo_lab.common.keys import Seed, Table
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.common.text import counted
 from gspo_lab.study.dotted_keys import set_dotted
 from gspo_lab.study.schema import Settings
@@ -48,7 +48,7 @@ class TuneTable(Table):
         le=100,
         description="one of this many candidates, rounded up, trains this many times longer",
     )
-    metric: str | None = Field(
+    metric: OptionalText = Field(
         None,
         description=(
             "a benchmark's score at the round's end, or `reward`, the mean over the round's last"
@@ -110,7 +110,7 @@ class Tune(Table):
         return steps * len(self.seeds)
 
     @property
-    def trials(self) -> str | None:
+    def trials(self) -> OptionalText:
         """The study of the trials, once the arms have chosen; a replication has those of its
         original.
         """

@@ -12,7 +12,7 @@ from pydantic.functional_validators import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from gspo_lab.common.keys import HUGE, MANY, Name, Table
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, OptionalText
 
 Statistic = Literal[
     "mean over updates",
@@ -64,7 +64,7 @@ class VerdictTable(Table):
         "score",
         description="what decides: the `score`, the `stability` of runs, or a list of claims",
     )
-    primary: str | None = Field(
+    primary: OptionalText = Field(
         None,
         description=(
             "the deciding benchmark, by its share of correct answers; `NAME:reward`: by mean"
@@ -81,7 +81,7 @@ class VerdictTable(Table):
             " training, at least one"
         ),
     )
-    over: str | None = Field(
+    over: OptionalText = Field(
         None,
         description=(
             "the swept key, e.g. `update.learning_rate`: arms are compared at their own best"
@@ -126,7 +126,7 @@ class VerdictTable(Table):
             "names of the contrast's two sides, positive weights first; unset: their formulas"
         ),
     )
-    chosen: str | None = Field(
+    chosen: OptionalText = Field(
         None,
         min_length=1,
         exclude=True,  # words, too
@@ -140,7 +140,7 @@ class VerdictTable(Table):
             " is inconclusive; unset: Holm's rule"
         ),
     )
-    baseline: str | None = Field(
+    baseline: OptionalText = Field(
         None, description="the arm that others are compared with; unset: the first"
     )
 
@@ -169,8 +169,8 @@ class ClaimTable(Table):
             'role = arm, e.g. `{grpo = "a"}`; in place `of` and `against`; unset: by their settings'
         ),
     )
-    source: str | None = Field(None, description="whose claim it is; unset: this study's")
-    metric: str | None = Field(None, description="a metric of steps or updates, or a benchmark")
+    source: OptionalText = Field(None, description="whose claim it is; unset: this study's")
+    metric: OptionalText = Field(None, description="a metric of steps or updates, or a benchmark")
     statistic: Statistic | None = Field(
         None, description="how the metric becomes one number of a run"
     )

@@ -10,7 +10,7 @@ from finished_runs import leave_runs, write_study
 from rich.text import Text
 
 from gspo_lab.cli.output import print_json, print_table
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalInt, Strings
 from gspo_lab.common.text import UNSEEN
 from gspo_lab.running.progress import VisibleConsole, counting
 
@@ -29,7 +29,7 @@ def harmless(said: Said, *, marks: bool = True) -> str:
 
 @pytest.mark.parametrize("columns", [None, 80])
 def test_a_question_of_a_study_is_harmless_wherever_it_is_printed(
-    here: Path, columns: int | None
+    here: Path, columns: OptionalInt
 ) -> None:
     path = write_study(here)
     text = path.read_text(encoding="utf-8").partition("\n")[2]

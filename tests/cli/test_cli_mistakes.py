@@ -15,7 +15,7 @@ from case_tables import cases
 from finished_runs import STUDY, leave_runs, tree, write_study
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalText, Strings
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.running.launch import LAUNCHERS
 from gspo_lab.tasks.evaluation.evaluated_models import run_subjects
@@ -235,7 +235,7 @@ def test_words_that_are_no_command_are_one_line(words: str) -> None:
     ],
 )
 def test_a_runs_lost_or_damaged_declaration_is_told(
-    here: Path, damage: str | None, told: str
+    here: Path, damage: OptionalText, told: str
 ) -> None:
     """Of any run, the last one too."""
     leave_runs(write_study(here), here / "runs")

@@ -16,6 +16,7 @@ from gspo_lab.analysis.findings.matched import study_certificate
 from gspo_lab.analysis.findings.run_outcomes import outcomes
 from gspo_lab.analysis.matching import Certificate
 from gspo_lab.analysis.readings import runs as runs_of
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.recording.store import ingest
@@ -54,7 +55,7 @@ path = "{arm}-{seed}.json"
 TRL = {"program": "trl", "version": "1.16.0"}
 
 
-def imported(folder: Path, gspo: dict[str, str | None] = TRL) -> Path:
+def imported(folder: Path, gspo: dict[str, OptionalText] = TRL) -> Path:
     """Two steps of two seeds; grpo answers 2 of 4 problems at the end, gspo 3."""
     (folder / "mine.py").write_text(READER)
     (folder / "toy.toml").write_text(TOML)
@@ -137,7 +138,7 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(
     ],
 )
 def test_two_recorders_are_a_difference_that_nobody_declared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str | None], recorder: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, OptionalText], recorder: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = certified(imported(tmp_path, other))

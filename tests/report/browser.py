@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 
 FLAGS = (
     "--headless",
@@ -59,7 +59,7 @@ class Browser:
         self._program = program
         self._ids = itertools.count(1)
         self._buffer = b""
-        self._session: str | None = None
+        self._session: OptionalText = None
         self.events: list[JsonObject] = []
 
     def __enter__(self) -> "Browser":

@@ -16,7 +16,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.claims.library import LIBRARY
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.report import Report, page
@@ -53,7 +53,7 @@ def lines(*series: Series, unit: str = "value", **look: Any) -> Chart:
     return Chart("m-x", "X", "step", unit, series, **look)
 
 
-def traces(chart: Chart, role: str | None = None) -> list[JsonObject]:
+def traces(chart: Chart, role: OptionalText = None) -> list[JsonObject]:
     return [one for one in plot(chart, {"a": 0, "b": 1})["data"] if one["meta"].get("role") == role]
 
 

@@ -14,7 +14,7 @@ from synthetic_lab import HOSTILE, TWO_ARMS, each, make_lab, right
 
 from gspo_lab.analysis.matching import accept_mismatch
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import JsonObject, OptionalText, Strings
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -28,12 +28,12 @@ class Elements(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.found: list[tuple[str, dict[str, OptionalText]]] = []
         self.inline: dict[str, list[str]] = {"script": [], "style": []}
-        self._inside: tuple[str, dict[str, str | None]] | None = None
+        self._inside: tuple[str, dict[str, OptionalText]] | None = None
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, OptionalText]]) -> None:
         self.found.append((tag, dict(attrs)))
         self._inside = (tag, dict(attrs)) if tag in self.inline else None
 

@@ -27,7 +27,7 @@ from gspo_lab.analysis.readings.answers import (
 from gspo_lab.analysis.readings.answers import SEED as TRAINING
 from gspo_lab.analysis.stats.calibration import recorded_rates
 from gspo_lab.analysis.stats.verdict import Rule, Scores, decide_all
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.common.text import tenth_percent
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, GradeRecord, Record, UpdateRecord
@@ -399,7 +399,7 @@ def test_a_better_on_arms_with_unstable_runs_states_the_rate_of_its_direction() 
         unstable: tuple[int, int],
         arms: int = 1,
         **rule: Any,
-    ) -> str | None:
+    ) -> OptionalText:
         counts = (unstable[0], 5), (unstable[1], 5)
         arm = Scores(low, scores, ("a", "b"), unstable=counts)
         found = uneven_rate(decide_all([arm] * arms, Rule(0.02, **rule))[0])

@@ -18,7 +18,7 @@ from synthetic_lab import FOUR_ARMS, each, make_lab
 from gspo_lab.analysis.findings.paired_comparisons import scalars
 from gspo_lab.analysis.findings.training_curves import course
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt
 from gspo_lab.recording.records import Record, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.records import read_steps, read_updates
@@ -50,7 +50,7 @@ def charts(view: View) -> dict[str, Chart]:
     return dict(figures_of(view))
 
 
-def of(chart: Chart, label: str, seed: int | None = None) -> Series:
+def of(chart: Chart, label: str, seed: OptionalInt = None) -> Series:
     (found,) = [one for one in chart.series if one.label == label and one.seed == seed]
     return found
 

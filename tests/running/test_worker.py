@@ -14,7 +14,7 @@ from calling import environment, lab_error
 from waiting import ended, until
 
 from gspo_lab.common.atomic_files import write_sums
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.common.states import State
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import RunStatus, StepRecord
@@ -152,7 +152,7 @@ def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
     ],
 )
 def test_why_it_failed_is_its_last_word(
-    folder: Path, engine: str, code: int, message: str, said: str | None
+    folder: Path, engine: str, code: int, message: str, said: OptionalText
 ) -> None:
     prepare(folder, engine)
     process = worker(folder)

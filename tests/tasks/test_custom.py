@@ -13,7 +13,7 @@ from case_tables import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.tasks import Grade, Problem, Task, build_task
 from gspo_lab.tasks.base import grade_answer
 from gspo_lab.tasks.reward_functions import signature_of
@@ -101,7 +101,7 @@ def test_a_failing_grader_is_an_error_and_no_wrong_answer(
     ],
 )
 def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(
-    reward: float, error: str | None
+    reward: float, error: OptionalText
 ) -> None:
     class Own(Task):
         name = "own"

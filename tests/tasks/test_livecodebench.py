@@ -22,7 +22,7 @@ from public_data import public
 
 from gspo_lab.analysis.stats.passk import pass_at_k
 from gspo_lab.cli.published_score import unusual_settings
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt
 from gspo_lab.tasks import Task, build_task, task_key
 from gspo_lab.tasks.benchmarks.final_answers import NoAnswer
 from gspo_lab.tasks.benchmarks.livecodebench import ReleaseWindow, decode_cases
@@ -343,7 +343,7 @@ STDIN = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 FUNCTIONAL = [{"input": '[1, 2]\n"x"', "output": "3", "testtype": "functional"}]
 
 
-def packed(value: object, protocol: int | None = None) -> str:
+def packed(value: object, protocol: OptionalInt = None) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value, protocol))).decode()
 
 

@@ -12,7 +12,7 @@ from assertions import assert_fields
 from calling import lab_error
 from case_tables import cases
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.tasks import Grade, Problem, ReplyError, Task, Turn, build_task, grade_answer
 from gspo_lab.tasks.grader_dry_run import first_failure
 
@@ -102,7 +102,7 @@ def test_a_response_whose_environment_failed_is_not_graded(folder: Path) -> None
     ],
 )
 def test_the_reward_is_the_sum_of_its_turns(
-    reward: float, rewards: tuple[float, ...], told: str | None
+    reward: float, rewards: tuple[float, ...], told: OptionalText
 ) -> None:
     task = build_task("guess", {})
     task.grade_turns = lambda problem, turns: Grade(reward, True, turn_rewards=rewards)  # type: ignore[method-assign]

@@ -40,7 +40,7 @@ from gspo_lab.analysis.readings.runs import deciding_runs, first_settled
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import Stability
 from gspo_lab.analysis.stats.curve_summaries import carry_last_finite
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalText, Strings
 from gspo_lab.study import Settings
 from gspo_lab.study.verdict_tables import VerdictTable
 
@@ -122,7 +122,7 @@ class ClaimData:
         self.value(reading, arm, seed)
         return by_step(self.source, reading)[self.run(arm, seed)]
 
-    def scores(self, arm: str, seed: int, bench: str | None = None) -> tuple[Floats, Floats]:
+    def scores(self, arm: str, seed: int, bench: OptionalText = None) -> tuple[Floats, Floats]:
         """Steps and scores of a run's evaluations on a benchmark (the primary one), ungraded ones
         carried.
         """
@@ -140,7 +140,7 @@ class ClaimData:
             raise not_evaluated(name, "at", arm, seed)
         return steps, carry_last_finite(scores)[0]
 
-    def final(self, arm: str, seed: int, bench: str | None = None) -> float:
+    def final(self, arm: str, seed: int, bench: OptionalText = None) -> float:
         """The run's score at the planned end: the mean of the evaluations that decide."""
         name = bench or self.source.declaration.primary
         run = self.outcome(arm, seed, name)
@@ -181,7 +181,7 @@ class ClaimData:
             items_variance=variance,
         )
 
-    def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
+    def outcome(self, arm: str, seed: int, bench: OptionalText = None) -> RunOutcome:
         """The outcome of a run on a benchmark (the primary one)."""
         ended = outcomes(self.source, bench or self.source.declaration.primary or "")
         return next(run for run in ended if (run.arm, run.seed) == (arm, seed))

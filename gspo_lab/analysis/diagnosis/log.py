@@ -11,7 +11,7 @@ import numpy as np
 from gspo_lab.analysis.diagnosis.own_run import MINIBATCHES, read_own_run
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalText
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers import read_log as read_run
 from gspo_lab.exchange.importers.base import JSON_TEXT, RunSpec, head_of
@@ -95,7 +95,7 @@ class TrainingLog:
 
     source: str
     program: str
-    version: str | None
+    version: OptionalText
     settings: JsonMapping
     config: JsonMapping
     notes: Sequence[str] = ()
@@ -122,7 +122,7 @@ class TrainingLog:
 
 
 def read_log(
-    spec: RunSpec, run: str | None = None, settings: JsonMapping | None = None
+    spec: RunSpec, run: OptionalText = None, settings: JsonMapping | None = None
 ) -> TrainingLog:
     """Read a log by its spec, whose source may be "" (guessed from the path).
 
@@ -218,7 +218,7 @@ def _head(path: Path) -> JsonMapping | None:
     return next(entries(path), ("", {}))[1] if JSON_TEXT.match(head_of(path)) else None
 
 
-def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:
+def _run_inside(path: Path, spec: RunSpec, run: OptionalText) -> str:
     """The name of the run to read. LabError if the file holds several and none is named."""
     inside = runs_inside(path, spec)
     if run is None and len(inside) == 1:
@@ -228,7 +228,7 @@ def _run_inside(path: Path, spec: RunSpec, run: str | None) -> str:
     return run
 
 
-def _config_beside(path: Path) -> str | None:
+def _config_beside(path: Path) -> OptionalText:
     """The configuration that a program left beside its log."""
     folder = path if path.is_dir() else path.parent
     files = (folder / name for name in CONFIGS)

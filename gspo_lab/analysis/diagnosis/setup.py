@@ -8,7 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gspo_lab.analysis.diagnosis.log import TrainingLog
-from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, OptionalInt, table_beside
+from gspo_lab.common.plain_data import (
+    JsonMapping,
+    OptionalFloat,
+    OptionalInt,
+    OptionalText,
+    table_beside,
+)
 from gspo_lab.exchange.importers.trl import MODEL_KEYS
 from gspo_lab.study.dotted_keys import BAND
 from gspo_lab.study.schema import BUILT_IN_MODELS
@@ -44,23 +50,23 @@ class Setup:
     """
 
     program: str
-    version: str | None = None
-    level: str | None = None
-    loss: str | None = None
+    version: OptionalText = None
+    level: OptionalText = None
+    loss: OptionalText = None
     low: OptionalFloat = None
     high: OptionalFloat = None
     updates: OptionalInt = None
-    aggregation: str | None = None
-    old: str | None = None
+    aggregation: OptionalText = None
+    old: OptionalText = None
     corrected: bool | None = None
     staleness: OptionalFloat = None
-    replay: str | None = None
+    replay: OptionalText = None
     dense: bool | None = None
     max_tokens: OptionalInt = None
     configured: bool = False
 
     @property
-    def rule(self) -> str | None:
+    def rule(self) -> OptionalText:
         """The rule by its ratio and loss, in words."""
         if not self.clips:
             return self.loss
@@ -79,7 +85,7 @@ class Setup:
         return max(self.low or 0, self.high or 0) or None
 
     @property
-    def range_text(self) -> str | None:
+    def range_text(self) -> OptionalText:
         """The range as text, "?" for a side that is not recorded."""
         texts = ["?" if side is None else f"{side:g}" for side in (self.low, self.high)]
         return " / ".join(texts) if self.widest is not None else None

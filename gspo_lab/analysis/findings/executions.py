@@ -26,7 +26,7 @@ from gspo_lab.analysis.stats.verdict import Verdict
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import ARCHIVE, DATABASE, STUDY
-from gspo_lab.common.plain_data import Integers, OptionalFloat
+from gspo_lab.common.plain_data import Integers, OptionalFloat, OptionalText
 from gspo_lab.common.states import State
 from gspo_lab.recording.store.evidence import evidence_of_database, evidence_of_study
 from gspo_lab.recording.store.schema import CHOSEN
@@ -62,8 +62,8 @@ class Execution:
     seeds: Integers = ()
     verdicts: tuple[tuple[str, Verdict], ...] = ()
     decision: Decision | None = None
-    unread: str | None = None
-    copy_of: str | None = None
+    unread: OptionalText = None
+    copy_of: OptionalText = None
     finished: bool = True
     rollouts: Mapping[str, int] = field(default_factory=dict)
     problems: frozenset[tuple[object, ...]] = frozenset()

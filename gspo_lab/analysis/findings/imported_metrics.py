@@ -13,7 +13,7 @@ from operator import itemgetter
 from gspo_lab.analysis.readings import Source, average, once
 from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.answers import scores
-from gspo_lab.common.plain_data import OptionalFloat, Strings
+from gspo_lab.common.plain_data import OptionalFloat, OptionalText, Strings
 from gspo_lab.recording.store.records import LENGTH, read_ends, read_lengths, read_own_numbers
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.dotted_keys import BAND
@@ -45,10 +45,10 @@ class LoggedName:
     """
 
     name: str
-    meaning: str | None
-    quantity: str | None
-    column: str | None
-    score: str | None
+    meaning: OptionalText
+    quantity: OptionalText
+    column: OptionalText
+    score: OptionalText
     value: OptionalFloat
 
     @property
@@ -71,7 +71,7 @@ class ImportedMetrics:
     rewards_differ: bool = False
     """Whether two arms' training rewards may be sums of different functions."""
 
-    def scored_rewards(self, bench: str | None = None) -> list[str]:
+    def scored_rewards(self, bench: OptionalText = None) -> list[str]:
         """The training rewards that were imported as scores, of `bench` alone if it is given."""
         named = (name for name in chain(*self.names.values()) if name.score and name.rewards)
         return sorted({name.name for name in named if bench in (None, name.score)})

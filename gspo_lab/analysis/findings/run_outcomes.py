@@ -12,7 +12,7 @@ from gspo_lab.analysis.readings.answers import counted_wrong, evaluations
 from gspo_lab.analysis.readings.curves import measured, nonfinite_steps
 from gspo_lab.analysis.stats.collapse import Stability, stability
 from gspo_lab.analysis.stats.curve_summaries import carry_last_finite, tail_mean
-from gspo_lab.common.plain_data import Integers, OptionalFloat
+from gspo_lab.common.plain_data import Integers, OptionalFloat, OptionalText
 
 NOISE = 2
 """Standard errors of answers that a fall from the best score must exceed."""
@@ -113,7 +113,7 @@ class RunOutcome:
 
 
 @once
-def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
+def outcomes(source: Source, bench: OptionalText) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed; without a benchmark they have no
     score.
 
@@ -177,7 +177,7 @@ def outcomes(source: Source, bench: str | None) -> list[RunOutcome]:
     return out
 
 
-def deciding_steps(source: Source, bench: str | None) -> Integers:
+def deciding_steps(source: Source, bench: OptionalText) -> Integers:
     """After which steps the evaluations lie whose mean is a run's final score; empty before any run
     has one.
     """

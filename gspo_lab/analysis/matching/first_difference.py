@@ -15,7 +15,7 @@ from typing import Any
 from gspo_lab.analysis.matching.run_pair import declared, format_value
 from gspo_lab.analysis.matching.trace import Trace, traces
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import JsonObject, OptionalText, Strings
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.text import counted
 from gspo_lab.recording.records import ROLLOUT, UpdateRecord, is_time
@@ -335,7 +335,7 @@ def _parts(value: Any) -> list[Any]:
     return []
 
 
-def _excerpts(a: str | None, b: str | None) -> tuple[str, str]:
+def _excerpts(a: OptionalText, b: OptionalText) -> tuple[str, str]:
     """Two texts around their first different character, which has a mark."""
     text_a = a or ""
     text_b = b or ""

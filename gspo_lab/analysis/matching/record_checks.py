@@ -21,7 +21,7 @@ from gspo_lab.analysis.matching.run_pair import (
     other_values,
 )
 from gspo_lab.analysis.matching.trace import Trace, parse_settings
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalText
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store import Evidence
 from gspo_lab.recording.store.completeness import answer_digests, first_missing, read_rates
@@ -86,7 +86,7 @@ def _run_faults(
     evidence: Evidence,
     declared: Declaration,
     trace: Trace,
-    declarations: Mapping[str | None, JsonMapping],
+    declarations: Mapping[OptionalText, JsonMapping],
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
 ) -> RecordFaults:
@@ -109,7 +109,7 @@ def _run_faults(
 
 
 def _identity(
-    declared: Declaration, trace: Trace, declarations: Mapping[str | None, JsonMapping]
+    declared: Declaration, trace: Trace, declarations: Mapping[OptionalText, JsonMapping]
 ) -> Iterator[Fault]:
     name = trace.id.partition("/")[2]
     for start in trace.starts:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import JsonObject, OptionalText, Strings
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.records.update import CLIP_FRACTION
@@ -53,8 +53,8 @@ class WorkerStart:
 
     step: int
     facts: JsonObject | None
-    run: str | None
-    declaration: str | None
+    run: OptionalText
+    declaration: OptionalText
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class AnswerDigests:
     """Answers per problem; 0 if the problems have different numbers, or samples are not numbered
     from 0.
     """
-    graders: frozenset[str | None]
+    graders: frozenset[OptionalText]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class PromptDigests:
     """
 
     steps: int
-    fingerprint: str | None
+    fingerprint: OptionalText
     read: Callable[[], dict[int, str]]
 
     @cached_property
@@ -134,7 +134,7 @@ class Trace:
     """Per bench (or ROLLOUT) and step."""
     base: dict[str, float]
     """Per bench the starting model's score."""
-    declaration: str | None
+    declaration: OptionalText
     """The digest of study.json in the run's run.json."""
     seal: dict[str, str] | None
     """The digest of each evaluation's answers in the last line of the journal."""
@@ -151,7 +151,7 @@ class Trace:
         return recorded[0][1] if recorded else {}
 
     @property
-    def recorder(self) -> str | None:
+    def recorder(self) -> OptionalText:
         """The program that recorded the run, as its import states; None for a worker of this
         lab.
         """
@@ -164,7 +164,7 @@ class Trace:
 
     def graders(self, bench: str) -> set[str]:
         """The graders that the run's answers to a bench name."""
-        graders: set[str | None] = set()
+        graders: set[OptionalText] = set()
         for (name, _), answers in self.answers.items():
             if name == bench:
                 graders |= answers.graders

@@ -16,7 +16,14 @@ from gspo_lab.analysis.readings.runs import FINISHED, Source, once, runs
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.paired import PairedT, TwoWay, items_variance, paired_t, two_way
 from gspo_lab.analysis.stats.passk import CheckpointScore, checkpoint_score, pass_at_k
-from gspo_lab.common.plain_data import Integers, JsonObject, OptionalFloat, OptionalInt, Strings
+from gspo_lab.common.plain_data import (
+    Integers,
+    JsonObject,
+    OptionalFloat,
+    OptionalInt,
+    OptionalText,
+    Strings,
+)
 from gspo_lab.recording.store import Evidence, answers
 from gspo_lab.recording.store.traces import read_later_evaluations
 from gspo_lab.study.verdict_tables import score_named
@@ -369,7 +376,7 @@ def _grades(source: Source, benchmark: EvaluatedBenchmark) -> list[tuple[Any, ..
     )
 
 
-def in_training(source: Source, bench: str | None) -> EvaluatedBenchmark | None:
+def in_training(source: Source, bench: OptionalText) -> EvaluatedBenchmark | None:
     """A benchmark as it was asked while training; None where no finished run answered it."""
     evaluated = (
         benchmark for benchmark in evaluated_benchmarks(source) if not benchmark.evaluation
@@ -382,7 +389,7 @@ def answers_variance(
     weights: Mapping[str, float],
     seeds: Sequence[int],
     *,
-    bench: str | None = None,
+    bench: OptionalText = None,
     counted_wrong: bool = False,
 ) -> OptionalFloat:
     """The variance of a weighted sum of arms' final scores on one seed that is due to finitely many
@@ -397,7 +404,7 @@ def weighted_rates(
     weights: Mapping[str, float],
     seeds: Sequence[int],
     *,
-    bench: str | None = None,
+    bench: OptionalText = None,
     counted_wrong: bool = False,
 ) -> Floats | None:
     """The weighted sum of arms' rates at the end by seed and problem, [S, I], of the seeds that all
@@ -441,8 +448,8 @@ class CheckpointAnswers:
     distinct: float
     """The mean over problems of how many of the answers differ."""
     counts: dict[str, int]
-    error: str | None
-    answered_by: str | None
+    error: OptionalText
+    answered_by: OptionalText
     how: JsonObject
     """The declaration of the evaluation."""
     graded: "DataFrame"

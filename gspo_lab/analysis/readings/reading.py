@@ -27,7 +27,7 @@ from gspo_lab.analysis.readings.runs import (
 from gspo_lab.analysis.stats.array_checks import Floats
 from gspo_lab.analysis.stats.collapse import FROZEN
 from gspo_lab.analysis.stats.curve_summaries import carry_forward, last_fifth, normalised_auc
-from gspo_lab.common.plain_data import OptionalFloat, Strings
+from gspo_lab.common.plain_data import OptionalFloat, OptionalText, Strings
 from gspo_lab.recording.records.update import CLIP_FRACTION, EVALUATED_TOKENS
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.schema import RECORD_TABLES, Column, metric_columns
@@ -329,7 +329,7 @@ def by_minibatch(source: Source, reading: Reading) -> Mapping[str, Mapping[int, 
     }
 
 
-def by_step(source: Source, reading: Reading, run: str | None = None) -> Mapping[str, Curve]:
+def by_step(source: Source, reading: Reading, run: OptionalText = None) -> Mapping[str, Curve]:
     """Per run id, of all runs or of one, the mean of each recorded step of the window."""
     return _pools(source, reading, "step", run)
 
@@ -381,7 +381,7 @@ def _group(reading: Reading, by: str) -> Strings:
 
 
 def _pools(
-    source: Source, reading: Reading, by: str, only: str | None = None
+    source: Source, reading: Reading, by: str, only: OptionalText = None
 ) -> Mapping[str, Curve]:
     """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps
     all) or "whole".
@@ -414,7 +414,7 @@ def _read_groups(
     steps: Steps,
     minibatch: Minibatch,
     pooling: str,
-    only: str | None,
+    only: OptionalText,
 ) -> Mapping[str, dict[str, Floats]]:
     evidence = source.evidence
     metric_columns(table, metrics, numbers=True)
@@ -432,7 +432,7 @@ def _read_groups(
     return evidence.once(key, lambda: {run.id: rows(run) for run in chosen})
 
 
-def row_weight(table: str, metric: str) -> str | None:
+def row_weight(table: str, metric: str) -> OptionalText:
     """What a row weighs in a mean of the metric, in SQL: the count that the field declares, 1 where
     the row does not know it. None: every row weighs alike.
     """

@@ -23,7 +23,7 @@ from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, sh
 from gspo_lab.analysis.stats.levels import step_down
 from gspo_lab.analysis.stats.paired import LEAST_SEEDS, PairedT, paired_t
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import OptionalFloat
+from gspo_lab.common.plain_data import OptionalFloat, OptionalText
 
 _ANGLES = 25
 """The number of points between the estimate and infinity at which the profile is evaluated."""
@@ -59,7 +59,7 @@ class DoseLimits:
     low: OptionalFloat
     high: OptionalFloat
     slope: OptionalFloat = None
-    reason: str | None = None
+    reason: OptionalText = None
     needed: NeededDoses | None = None
     p: OptionalFloat = None
     alpha: OptionalFloat = None
@@ -306,7 +306,7 @@ def _has_both_outcomes(y_N: Floats) -> bool:
 
 def _reason_and_doses(
     x_N: Floats, y_N: Floats, low: OptionalFloat, high: OptionalFloat
-) -> tuple[str | None, NeededDoses | None]:
+) -> tuple[OptionalText, NeededDoses | None]:
     """Why an ED50 has no two-sided interval, and the doses that would give it one."""
     if low is not None and high is not None:
         return None, None

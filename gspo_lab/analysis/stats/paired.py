@@ -14,7 +14,7 @@ from scipy import special
 
 from gspo_lab.analysis.stats.array_checks import Floats, finite, same_length, share
 from gspo_lab.analysis.stats.moderated import PLAIN, VarianceEstimate, VarianceRule
-from gspo_lab.common.plain_data import Interval, OptionalFloat
+from gspo_lab.common.plain_data import Interval, OptionalFloat, OptionalText
 
 LEAST_SEEDS = 3
 """Below this there is no interval: dots only."""
@@ -48,7 +48,7 @@ class PairedT:
     low: OptionalFloat = None
     high: OptionalFloat = None
     p: OptionalFloat = None
-    reason: str | None = None
+    reason: OptionalText = None
     items_sd: OptionalFloat = None
     pooled_sd: OptionalFloat = None
     variance_rule: VarianceRule = PLAIN
@@ -249,7 +249,7 @@ class TwoWay:
     low: OptionalFloat = None
     high: OptionalFloat = None
     p: OptionalFloat = None
-    reason: str | None = None
+    reason: OptionalText = None
 
 
 def two_way(

@@ -30,7 +30,14 @@ from gspo_lab.analysis.stats.power import (
 )
 from gspo_lab.analysis.stats.proportions import Proportion, clopper_pearson
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Integers, Interval, OptionalFloat, OptionalInt, Strings
+from gspo_lab.common.plain_data import (
+    Integers,
+    Interval,
+    OptionalFloat,
+    OptionalInt,
+    OptionalText,
+    Strings,
+)
 from gspo_lab.common.reason import Reason, Reasons, joined
 from gspo_lab.common.text import listed
 
@@ -87,7 +94,7 @@ class Verdict:
 
     question: Question
     subject: str
-    baseline: str | None
+    baseline: OptionalText
     word: VerdictLabel
     estimate: OptionalFloat
     interval: Interval | None
@@ -105,7 +112,7 @@ class Verdict:
         return (self.word in FAVOURABLE) - (self.word in UNFAVOURABLE)
 
     @property
-    def better(self) -> str | None:
+    def better(self) -> OptionalText:
         """The side that is better; None where that is not said."""
         return (self.baseline, None, self.subject)[self.direction + 1]
 

@@ -11,7 +11,13 @@ from pydantic import Field
 
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Table
-from gspo_lab.common.plain_data import JsonMapping, OptionalFloat, OptionalInt, Strings
+from gspo_lab.common.plain_data import (
+    JsonMapping,
+    OptionalFloat,
+    OptionalInt,
+    OptionalText,
+    Strings,
+)
 from gspo_lab.recording.records import AnswerRecord
 
 LoggedRow = tuple[int, JsonMapping]
@@ -80,11 +86,11 @@ class Log:
     program: str
     rows: Iterable[LoggedRow]
     files: Sequence[Path]
-    version: str | None = None
+    version: OptionalText = None
     settings: JsonMapping = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     answers: Iterable[AnswerRecord] = ()
-    step_name: str | None = None
+    step_name: OptionalText = None
     planned: OptionalInt = None
     reached: int = 0
     rows_by_calls: int = 0
@@ -102,15 +108,15 @@ class RunSpec(Table):
 
     source: str = ""
     path: str = ""
-    arm: str | None = None
+    arm: OptionalText = None
     seed: OptionalInt = None
-    run_pattern: str | None = None
-    logged_by: str | None = None
+    run_pattern: OptionalText = None
+    logged_by: OptionalText = None
     map: dict[str, str] = Field({})
     score: str | dict[str, str] | None = None
-    bench: str | None = None
+    bench: OptionalText = None
     ignore: list[str] = Field([])
-    config: str | None = None
+    config: OptionalText = None
 
     def names_of(self, key: str, *usual: str) -> Strings:
         """The source's names for `step`, `arm`, `seed`, `run` and so on: the mapped name, else the

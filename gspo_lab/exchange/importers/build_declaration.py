@@ -12,7 +12,7 @@ from gspo_lab import __version__
 from gspo_lab.common.atomic_files import read_json
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import STUDY
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.convert import Conversion
 from gspo_lab.study.declaration import Arm, Declaration, Edit
@@ -27,7 +27,7 @@ from gspo_lab.training.objectives.presets import PRESETS
 Conversions = Iterable[tuple[str, int, Conversion]]
 """Arm, seed and log of each run."""
 
-ArmSettings = dict[str | None, JsonMapping]
+ArmSettings = dict[OptionalText, JsonMapping]
 """Arm (None: all arms) -> dotted settings."""
 
 OBJECTIVE = "objective"
@@ -44,10 +44,10 @@ class StatedStudy:
     """
 
     name: str
-    question: str | None = None
+    question: OptionalText = None
     verdict: VerdictTable | None = None
     claims: tuple[ClaimTable, ...] = ()
-    settings: Mapping[str | None, JsonMapping] | None = None
+    settings: Mapping[OptionalText, JsonMapping] | None = None
 
     def of(self, arm: str) -> JsonObject:
         """The stated settings of an arm and of all arms."""
@@ -287,7 +287,7 @@ def _benches(earlier: Declaration, runs: Iterable[Conversion]) -> list[JsonObjec
 
 
 def _arms(
-    settings: Mapping[str | None, JsonMapping],
+    settings: Mapping[OptionalText, JsonMapping],
     names: Iterable[str],
     benches: list[JsonObject],
     problems: list[str],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from gspo_lab.common.atomic_files import sha256_of
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     AT_END,
@@ -79,7 +79,7 @@ class Conversion:
         self.log = log
         self.where = str(log.files[0])
         self.metrics: dict[str, Metric] = {}
-        self.benches: dict[str, str | None] = {}
+        self.benches: dict[str, OptionalText] = {}
         """Per benchmark the name of its score in the log; None if it follows from answers."""
         self.problems: dict[str, set[str]] = {}
         self.largest: dict[str, float] = {}
@@ -296,7 +296,7 @@ class Conversion:
             self.evaluated.setdefault(bench, set()).add(steps_done)
             yield ScoreRecord(step=steps_done, bench=bench, score=score)
 
-    def _digest(self, step: int) -> str | None:
+    def _digest(self, step: int) -> OptionalText:
         """The digest of the prompts of all rows up to and with this step's; None without any."""
         prompts = self._prompts.get(step)
         if prompts is None:

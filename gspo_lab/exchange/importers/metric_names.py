@@ -15,7 +15,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalInt, table_beside
+from gspo_lab.common.plain_data import (
+    JsonMapping,
+    JsonObject,
+    OptionalInt,
+    OptionalText,
+    table_beside,
+)
 from gspo_lab.common.registry import nearest
 from gspo_lab.exchange.importers.base import bench_name
 from gspo_lab.exchange.importers.config import model_name
@@ -69,10 +75,10 @@ class Metric:
     quantity.
     """
 
-    column: str | None = None
-    meaning: str | None = None
-    quantity: str | None = None
-    score: str | None = None
+    column: OptionalText = None
+    meaning: OptionalText = None
+    quantity: OptionalText = None
+    score: OptionalText = None
     """The benchmark whose score it is."""
 
     def to_json(self) -> dict[str, str]:
@@ -138,7 +144,7 @@ class MetricNames:
         losses = self.table.get("losses", ())
         return self.metric(name, {}).column in FATAL or self.plain(name) in losses
 
-    def bench(self, name: str) -> str | None:
+    def bench(self, name: str) -> OptionalText:
         """The benchmark whose score this is; None if it is not a score."""
         if self.scored:
             return self.scored.get(name) or self.scored.get(self.plain(name))
@@ -226,7 +232,7 @@ def tables() -> JsonObject:
     return programs
 
 
-def recognise(metrics: Collection[str], step_name: str | None) -> str | None:
+def recognise(metrics: Collection[str], step_name: OptionalText) -> OptionalText:
     """The one program whose names a log has: at least three, and one with a slash.
 
     Names without a slash (`reward`, `entropy`) are many programs'. `step_name` is the log's name

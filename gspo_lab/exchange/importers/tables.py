@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     AT_END,
@@ -279,7 +279,7 @@ def _marks(path: Path) -> dict[str, str]:
     return marks
 
 
-def _with_point(text: str | None, marks: Mapping[str, str]) -> str | None:
+def _with_point(text: OptionalText, marks: Mapping[str, str]) -> OptionalText:
     """A number with a decimal point. Beside decimal points "1,234" stays as it is."""
     if not text or not ("," in text or "comma" in marks):
         return text

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject
+from gspo_lab.common.plain_data import Integers, JsonMapping, JsonObject, OptionalText
 from gspo_lab.common.text import first_few
 from gspo_lab.exchange.importers.base import (
     CALLS,
@@ -120,7 +120,7 @@ def _item(item: Any) -> tuple[str, Any]:
 
 
 def _rows_by_axis(
-    row: JsonMapping, axis_of: Callable[[str], str | None], file: Path, log: Log
+    row: JsonMapping, axis_of: Callable[[str], OptionalText], file: Path, log: Log
 ) -> Iterator[LoggedRow]:
     """A row of the history, parted by the steps of its metrics."""
     step_name, usual = step_of(row, STEPS, log)
@@ -142,7 +142,7 @@ def _rows_by_axis(
     yield from by_step.items()
 
 
-def _axis(axes: Mapping[str, str], name: str) -> str | None:
+def _axis(axes: Mapping[str, str], name: str) -> OptionalText:
     """The metric that is a metric's step, "" for the usual step; None for a step, or a metric of
     wandb itself.
     """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.recording.records import StoredAnswer
 from gspo_lab.recording.store.evidence import table_of
 from gspo_lab.recording.store.schema import (
@@ -35,7 +35,7 @@ OF_RUNS = f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE"
 OF_ONE_SEED = "evaluation = ? AND bench = ? AND step = ? AND sample = 0 AND seed = ?"
 
 
-def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -> "DataFrame":
+def read_scores(evidence: "Evidence", study: str, evaluation: OptionalText = "") -> "DataFrame":
     """run_id, arm, seed, bench, step, problems, answers, score, errors, truncated, evaluation.
 
     `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose
@@ -49,7 +49,7 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
     return table_of(rows, SCORE_COLUMNS, NUMBERS)
 
 
-def score_rows(evidence: "Evidence", study: str, evaluation: str | None = "") -> list[JsonObject]:
+def score_rows(evidence: "Evidence", study: str, evaluation: OptionalText = "") -> list[JsonObject]:
     """The scores of `read_scores` as rows by column, None if not measured. Do not change a row."""
     query = (
         f"SELECT {quoted(SCORE_COLUMNS)} FROM chosen JOIN scores USING (run_id) ORDER BY"
@@ -173,7 +173,7 @@ def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "D
 
 def questions(
     evidence: "Evidence", run: str
-) -> list[tuple[str, int, str, int, int | None, str | None, str | None]]:
+) -> list[tuple[str, int, str, int, int | None, OptionalText, OptionalText]]:
     """bench, step, problem, sample, sample_seed, prompt, reference of the benchmark answers that a
     run gave itself.
     """

@@ -21,7 +21,7 @@ from gspo_lab.common.atomic_files import (
 )
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalText
 from gspo_lab.recording.journal import JournalReader, from_end, in_force, sealed
 from gspo_lab.recording.records import RunStatus
 from gspo_lab.recording.store.database import nowhere, transaction
@@ -54,7 +54,7 @@ SMALL_BYTES = 1 << 24
 """A journal of so many bytes is compared in memory; a longer one is not held there."""
 
 
-def study_at_fault(folder: Path, study: str, stored: JsonMapping) -> str | None:
+def study_at_fault(folder: Path, study: str, stored: JsonMapping) -> OptionalText:
     """The fault of the database's copy `stored` of study.json; `folder` holds the studies'
     folders.
     """
@@ -147,7 +147,7 @@ def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
     ]
 
 
-def models_changed(home: Path, start: str | None) -> Iterator[str]:
+def models_changed(home: Path, start: OptionalText) -> Iterator[str]:
     """The faults of the models of the run in `home`, which its journal names; `start`: its starting
     model's digest.
     """

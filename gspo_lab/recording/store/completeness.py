@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.recording.journal import ANSWERED, digest_of_answers, evaluation_key
 from gspo_lab.recording.records import ROLLOUT
 from gspo_lab.recording.store.schema import quoted
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from gspo_lab.recording.store.evidence import Evidence
 
 
-def first_missing(evidence: "Evidence", run: str, steps: int, updates: int | None) -> str | None:
+def first_missing(evidence: "Evidence", run: str, steps: int, updates: int | None) -> OptionalText:
     """What the rows of a run lack or have too much; None if they are complete.
 
     `steps` steps with `updates` updates each are due. With `updates` None the steps state how many
@@ -30,7 +31,7 @@ def first_missing(evidence: "Evidence", run: str, steps: int, updates: int | Non
 
 def _wrong_count(
     evidence: "Evidence", run: str, table: str, column: str, steps: int, rows_per_step: int
-) -> str | None:
+) -> OptionalText:
     """What a table lacks that should hold `rows_per_step` rows of each of `steps` steps."""
     query = f"SELECT COUNT(*), MIN(step), MAX(step), MAX({column}) FROM {table} WHERE run_id = ?"
     count, low, high, last = evidence.rows(query, (run,))[0]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.recording.store.evidence import arrays, table_of
 from gspo_lab.recording.store.schema import RECORD_TABLES, metric_columns, quoted
 
@@ -21,7 +21,7 @@ def read_steps(
     study: str,
     metrics: Sequence[str],
     *,
-    run: str | None = None,
+    run: OptionalText = None,
     at_steps: Collection[int] | None = None,
 ) -> "DataFrame":
     """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at_steps` choose
@@ -43,7 +43,7 @@ def read_updates(
     study: str,
     metrics: Sequence[str],
     *,
-    run: str | None = None,
+    run: OptionalText = None,
     nonfinite: int | None = None,
 ) -> "DataFrame":
     """run_id, arm, seed, step, minibatch and the metrics of each update; `run` and `nonfinite` keep
@@ -89,7 +89,7 @@ def read_own_numbers(evidence: "Evidence", run: str) -> dict[str, float]:
     return dict(evidence.rows(query, (run,)))
 
 
-def read_ends(evidence: "Evidence", run: str, column: str | None, name: str) -> tuple[float, ...]:
+def read_ends(evidence: "Evidence", run: str, column: OptionalText, name: str) -> tuple[float, ...]:
     """The smallest and largest value of a run's number, a column of updates or under its own name;
     empty: no value.
     """

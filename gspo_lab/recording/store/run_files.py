@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gspo_lab.common.atomic_files import BROKEN_SEAL, as_text, is_seal_broken
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.paths import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECT, SUBJECTS
-from gspo_lab.common.plain_data import JsonObject, Strings
+from gspo_lab.common.plain_data import JsonObject, OptionalText, Strings
 from gspo_lab.common.states import State
 
 END_LOST = 2
@@ -58,8 +58,8 @@ class FileRow(NamedTuple):
     size: int
     modified_ns: int
     offset: int
-    head: str | None
-    tail: str | None = None
+    head: OptionalText
+    tail: OptionalText = None
 
 
 class RecordFile(NamedTuple):
@@ -182,7 +182,7 @@ def unchanged(present: FileRow | None, former: FileRow | None) -> bool:
     return present.size == former.size and present.modified_ns == former.modified_ns
 
 
-def first_line(path: Path) -> str | None:
+def first_line(path: Path) -> OptionalText:
     """The digest of a journal's first line; None while that is not complete."""
     with path.open("rb") as file:
         line = file.readline()

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Strings, table_beside
+from gspo_lab.common.plain_data import OptionalText, Strings, table_beside
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import (
@@ -43,7 +43,7 @@ class Column:
     meaning: str
     json: bool = False
     required: bool = False
-    per: str | None = None
+    per: OptionalText = None
     """The count that weighs a row in a mean over rows; None: every row counts alike."""
 
 
@@ -198,7 +198,7 @@ REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not 
 """What a later grade replaces."""
 
 
-def in_force(column: str, name: str | None = None) -> str:
+def in_force(column: str, name: OptionalText = None) -> str:
     """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, if any.
 
     `name`: another name.
@@ -256,7 +256,7 @@ Runs whose folder is gone are no evidence.
 IN_ORDER = "place IS NULL, place, arm, seed, run_id"
 
 
-def scores_of(column: str, of_problem: str | None = None) -> str:
+def scores_of(column: str, of_problem: OptionalText = None) -> str:
     """SQL for the mean over problems of what a problem's answers come to, by run, benchmark and
     step.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.common.states import STARTED
 from gspo_lab.recording.store.evidence import arrays
 from gspo_lab.recording.store.schema import CHOSEN, IN_ORDER, WITH_GRADES, all_in_force
@@ -58,7 +58,7 @@ def read_later_evaluations(evidence: "Evidence", runs: Sequence[str] | None = No
 
 def read_questions(
     evidence: "Evidence", run: str
-) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
+) -> list[tuple[str, int, str, int, OptionalText, OptionalText, OptionalText, OptionalText]]:
     """bench, step, problem, sample, prompt, reference, grader, text of the answers that a run
     itself recorded, in the order of asking."""
     names = ("bench", "step", "problem", "sample", "prompt", "reference", "grader", "text")
@@ -75,7 +75,7 @@ def read_prompt_digests(evidence: "Evidence", run: str) -> dict[int, str]:
     return dict(evidence.rows(query, (run,)))
 
 
-def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int, str | None]]:
+def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int, OptionalText]]:
     """Per run id the number of its prompt digests, and a fingerprint of them all with their
     steps.
     """
@@ -84,7 +84,7 @@ def read_prompt_streams(evidence: "Evidence", study: str) -> dict[str, tuple[int
         "SELECT COUNT(prompt_digest), GROUP_CONCAT(step || ':' || prompt_digest) FROM steps WHERE"
         " run_id = ?"
     )
-    out: dict[str, tuple[int, str | None]] = {}
+    out: dict[str, tuple[int, OptionalText]] = {}
     for run in evidence.chosen(study):
         ((count, text),) = evidence.rows(query, (run.id,))
         out[run.id] = count, None if text is None else hashlib.sha256(text.encode()).hexdigest()

@@ -18,7 +18,7 @@ from gspo_lab.analysis.readings import runs as runs_of
 from gspo_lab.analysis.readings.curves import grader_errors
 from gspo_lab.analysis.readings.reading import CLIP, CLIP_GRADIENT, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.analysis.stats.ranking import Ranking
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalText, Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import duration, last_evaluations, listed
 from gspo_lab.report.chart import Chart
@@ -62,7 +62,7 @@ class AnswerView(View):
     question: str
     answer: AnswerStatement
     baseline: str
-    primary: str | None
+    primary: OptionalText
     runs: dict[str, int]
     """How many runs are in each state."""
     grader_errors: dict[str, float]
@@ -85,7 +85,7 @@ class AnswerView(View):
     limits: PageOnly[str]
     time_left: PageOnly[str]
     score_meaning: PageOnly[str]
-    chosen: str | None
+    chosen: OptionalText
     """How the study's settings were chosen, in its own words."""
     not_to_conclude: PageOnly[str]
     arms: dict[str, ArmNumbers]

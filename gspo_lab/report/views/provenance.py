@@ -15,7 +15,7 @@ from gspo_lab.analysis.matching.certificate import Pair, grouped
 from gspo_lab.analysis.matching.run_pair import Match, format_value, undeclared
 from gspo_lab.analysis.matching.tuning_check import Trials, choices_text
 from gspo_lab.analysis.readings import Source
-from gspo_lab.common.plain_data import Integers, JsonObject
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalText
 from gspo_lab.common.text import capital
 from gspo_lab.recording.store.run_files import END_LOST, FOREIGN
 from gspo_lab.report.chart import Chart, Series
@@ -44,7 +44,7 @@ class ProvenanceView(View):
     title = "Provenance"
     commands: list[str]
     comment: str
-    digest: str | None
+    digest: OptionalText
     edits: list[str]
     derived: dict[str, str]
     """The studies that were derived from this one, and what for."""
@@ -156,7 +156,7 @@ def _facts(study: Source) -> tuple[JsonObject, Objects]:
     return shared, varying
 
 
-def _split(owners: Mapping[str, JsonObject], absent: str | None) -> tuple[JsonObject, Objects]:
+def _split(owners: Mapping[str, JsonObject], absent: OptionalText) -> tuple[JsonObject, Objects]:
     """The values that all owners share, and by key, then by owner, those that differ; `absent`
     stands for a value that an owner lacks.
     """
@@ -288,7 +288,7 @@ def logged_view(study: Source) -> LoggedView | None:
     logged = logged_of(study)
     if logged is None:
         return None
-    values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
+    values: dict[tuple[str, OptionalText, OptionalText], dict[str, str]] = {}
     by_arm: dict[str, Objects] = {}
     for arm, names in logged.names.items():
         by_arm[arm] = {}

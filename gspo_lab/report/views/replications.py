@@ -10,7 +10,7 @@ from gspo_lab.analysis.findings.executions import (
 )
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.stats.random_effects import CombinedEstimate
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, OptionalText
 from gspo_lab.common.text import MINUS, seed_numbers
 from gspo_lab.report.templating import NONE, statement, statements
 from gspo_lab.report.views.curves import pair
@@ -52,8 +52,8 @@ class ExecutionView:
     relation: str
     study: str
     declared_at: str
-    unread: str | None
-    copy_of: str | None
+    unread: OptionalText
+    copy_of: OptionalText
     seeds: Sequence[int]
     said: list[str]
     comparisons: dict[str, VerdictView]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.common.states import State
 from gspo_lab.recording.runfolder import WorkFolder
 
@@ -73,7 +74,7 @@ class Slot:
     index: str
     """Its index among the host's devices of this kind."""
     environment: Mapping[str, str]
-    host: str | None = None
+    host: OptionalText = None
     """The machine; None is this one."""
 
     @property
@@ -82,7 +83,7 @@ class Slot:
         return f"{self.kind} {self.index}" + (f" of {self.host}" if self.host else "")
 
 
-def slots_on(kind: str, places: Sequence[str], jobs: int, host: str | None = None) -> list[Slot]:
+def slots_on(kind: str, places: Sequence[str], jobs: int, host: OptionalText = None) -> list[Slot]:
     """A slot per job, on the places in turn.
 
     A slot for CPU cores hides all GPUs. LabError without a job.

@@ -27,6 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.common.states import Exit, State
 from gspo_lab.recording.runfolder import WorkFolder
 from gspo_lab.running.launch.base import CORE, GPU, Slot, slots_on
@@ -77,12 +78,12 @@ class SlurmCluster:
         self,
         jobs: int | None = None,
         *,
-        partition: str | None = None,
-        time: str | None = None,
+        partition: OptionalText = None,
+        time: OptionalText = None,
         grace: int = GRACE_SECONDS,
-        gres: str | None = None,
+        gres: OptionalText = None,
         cpus: int = 1,
-        memory: str | None = None,
+        memory: OptionalText = None,
         options: Sequence[str] = (),
     ) -> None:
         declared_options = {"partition": partition, "time": time, "gres": gres, "mem": memory}
@@ -231,7 +232,7 @@ class _Queue:
         self._taken = 0.0
         self._known: dict[str, KeeperStatus] = {}
         self._since: dict[str, float] = {}
-        self._trouble: str | None = None
+        self._trouble: OptionalText = None
 
     def expect(self, job: str) -> None:
         """Note that the job has just been submitted: earlier answers do not list it."""
@@ -360,7 +361,7 @@ def _ended_by_slurm(launch: RemoteLaunch, job: str, restarts: int, grace: float)
     return not answer.returncode
 
 
-def _reason_to_requeue(facts: Mapping[str, str], grace: float) -> str | None:
+def _reason_to_requeue(facts: Mapping[str, str], grace: float) -> OptionalText:
     """Why a running job that got TERM must begin again; None: the signal has another cause."""
     if facts.get("PreemptTime", "None") != "None":
         return "because it is preempted"

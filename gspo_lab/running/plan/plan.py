@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Integers, JsonObject, OptionalInt, Strings
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalInt, OptionalText, Strings
 from gspo_lab.common.states import State
 from gspo_lab.common.text import counted, duration, first_few
 from gspo_lab.recording.runfolder import RunFolder, begun_arms
@@ -112,7 +112,7 @@ class Plan:
     """The values to sweep that earlier runs propose, with `[verdict] over`."""
     without_model: Strings = ()
     """Finished runs whose trained model is gone."""
-    obstacle: str | None = None
+    obstacle: OptionalText = None
     """Why this machine cannot run it."""
 
     @property
@@ -342,7 +342,9 @@ def _paces(study: Study, runs: Path, tasks: "_Tasks", *, on_gpu: bool) -> dict[s
     return paces
 
 
-def _slots(study: Study, device: str, on: str, jobs: OptionalInt) -> tuple[list[Slot], str | None]:
+def _slots(
+    study: Study, device: str, on: str, jobs: OptionalInt
+) -> tuple[list[Slot], OptionalText]:
     """The workers' slots. If the GPU is missing, slots of one GPU and what is missing.
 
     LabError where `--set` asks for that GPU: it speaks of this machine, a study's file need not.

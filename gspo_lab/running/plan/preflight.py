@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping
+from gspo_lab.common.plain_data import JsonMapping, OptionalText
 from gspo_lab.exchange.exporters import target
 from gspo_lab.running.launch.local import on_gpu
 from gspo_lab.running.plan.preparation import needs_start
@@ -80,7 +80,7 @@ def _check_models(study: Study, arms: Iterable[Arm], data: bool) -> None:
         check_chat_template(model)
 
 
-def _sketched_mixture(study: Study, arm: Arm) -> str | None:
+def _sketched_mixture(study: Study, arm: Arm) -> OptionalText:
     """The folder of a mixture that is still to be made, with what a plan reads of it."""
     if (missing := missing_mixture(arm.settings, study.base)) is None:
         return None
@@ -201,7 +201,7 @@ def preflight(study: Study, *, on_this_machine: bool = True) -> list[Finding]:
     return lints_
 
 
-def obstacle(study: Study) -> str | None:
+def obstacle(study: Study) -> OptionalText:
     """What keeps a study that can be planned from being run on this machine, in one line.
 
     LabError for what is wrong anywhere, as `preflight` raises it.

@@ -28,7 +28,7 @@ from transformers.utils import logging
 from gspo_lab.common.atomic_files import check_digests
 from gspo_lab.common.errors import LabError
 from gspo_lab.common.keys import Dtype
-from gspo_lab.common.plain_data import Integers, OptionalInt
+from gspo_lab.common.plain_data import Integers, OptionalInt, OptionalText
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.models.check import EMBEDDED, check_model, first_line
 from gspo_lab.training.models.lora import plain_state
@@ -191,7 +191,7 @@ def _apply_template(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokeni
         ) from error
 
 
-def hub_revision(name: str) -> str | None:
+def hub_revision(name: str) -> OptionalText:
     """The commit that a Hub model's name stands for now; None where that cannot be told.
 
     LabError as `load_model`.
@@ -250,7 +250,7 @@ def tokenizer_digest(tokenizer: Any) -> str:
     return _sha256(json.dumps([rules, special, split], sort_keys=True))
 
 
-def chat_template_digest(tokenizer: Any) -> str | None:
+def chat_template_digest(tokenizer: Any) -> OptionalText:
     """sha256 of the chat template; None where there is none."""
     template = getattr(tokenizer, "chat_template", None)
     return _sha256(json.dumps(template, sort_keys=True)) if template else None

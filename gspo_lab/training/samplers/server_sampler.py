@@ -25,7 +25,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from gspo_lab.common.errors import LabError, require_package
-from gspo_lab.common.plain_data import JsonObject, OptionalInt
+from gspo_lab.common.plain_data import JsonObject, OptionalInt, OptionalText
 from gspo_lab.common.registry import unlisted
 from gspo_lab.training.samplers.base import Sampling
 
@@ -40,7 +40,7 @@ _SEPARATORS = re.compile("[^A-Za-z0-9]+")
 class KeyMask:
     """Hides one key. A key shorter than `SECRET` is not hidden."""
 
-    def __init__(self, key: str | None) -> None:
+    def __init__(self, key: OptionalText) -> None:
         self._pieces: set[str] = set()
         if key is None or len(key) < SECRET:
             return
@@ -132,7 +132,7 @@ class ServerEndpoint:
 
     url: str
     model: str
-    key: str | None = field(default=None, repr=False)
+    key: OptionalText = field(default=None, repr=False)
     at_once: int = 16
     tries: int = 6
     seconds: float = 1800.0
@@ -170,7 +170,7 @@ class Reply:
     tokens: OptionalInt
     truncated: bool
     prompt_tokens: OptionalInt
-    model: str | None = None
+    model: OptionalText = None
 
 
 class ServerSampler:

@@ -16,7 +16,7 @@ from gspo_lab.analysis.claims.roles import find_roles
 from gspo_lab.analysis.findings.decision import decision
 from gspo_lab.analysis.readings import Source
 from gspo_lab.analysis.readings.runs import not_counted
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import Integers, JsonObject, OptionalText
 from gspo_lab.common.reason import Reason, sentences
 from gspo_lab.recording.store import DATABASE
 from gspo_lab.study import Run
@@ -91,7 +91,7 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
     [((3, 4), "", "supported"), ((), "looks = [3]", "supported"), ((), "", "inconclusive")],
 )
 def test_only_the_seeds_that_may_decide_are_read(
-    tmp_path: Path, added: tuple[int, ...], looks: str, word: str
+    tmp_path: Path, added: Integers, looks: str, word: str
 ) -> None:
     """C04's ratios are 50, 100, 200 on the first three seeds, and 1 on two more.
 
@@ -520,7 +520,7 @@ def arm(name: str, rollout: str = "") -> str:
     ],
 )
 def test_rules_are_compared_at_the_least_and_at_one_staleness(
-    tmp_path: Path, arms: str, grpo: str, gspo: str | None
+    tmp_path: Path, arms: str, grpo: str, gspo: OptionalText
 ) -> None:
     with evidence(tmp_path, Numbers(), arms=arms, seeds=1) as opened:
         roles = find_roles(Source(opened, "toy"), {})

@@ -17,6 +17,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 from gspo_lab.analysis.claims import answer
 from gspo_lab.analysis.findings.executions import all_executions
 from gspo_lab.analysis.readings import Source
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.recording.records import AnswerRecord, Record, StepRecord
 from gspo_lab.recording.store import Evidence, ingest
 from gspo_lab.report.views.replications import lines
@@ -43,7 +44,7 @@ def ahead(by: int) -> Callable[[Run, Record], Record]:
     return scored(lambda run: 8 + (by + run.seed % 2 if run.arm == "gspo" else 0))
 
 
-def relabel(home: Path, created: str, of: str | None = None) -> None:
+def relabel(home: Path, created: str, of: OptionalText = None) -> None:
     """A study.json as if it had been declared at this time, as a replication `of` one or not."""
     content = json_of(home / "study.json")
     content |= {"created": created}
@@ -60,7 +61,7 @@ def lab(
     seeds: str,
     by: int,
     created: str,
-    of: str | None = None,
+    of: OptionalText = None,
     *,
     ended: bool = True,
 ) -> Path:

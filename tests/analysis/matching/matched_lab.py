@@ -28,7 +28,7 @@ from gspo_lab.analysis.matching.certificate import verify_record
 from gspo_lab.analysis.readings import Source
 from gspo_lab.cli.verify import graded_again
 from gspo_lab.common.atomic_files import sums_digest, write_sums
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.recording.journal import Journal, from_dict, scan
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -386,7 +386,7 @@ class SealedLab(Lab):
         return self.home / run / "checkpoints" / "final"
 
     @staticmethod
-    def model(folder: Path, weights: str) -> str | None:
+    def model(folder: Path, weights: str) -> OptionalText:
         """A folder with one file of weights, and the digest of its list of files."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "SHA256SUMS").unlink(missing_ok=True)

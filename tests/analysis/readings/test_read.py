@@ -47,12 +47,13 @@ from gspo_lab.analysis.readings.curves import (
 from gspo_lab.analysis.readings.reading import CLIP, LATER
 from gspo_lab.analysis.readings.runs import first_settled
 from gspo_lab.analysis.readings.spans import read_spans
+from gspo_lab.common.plain_data import OptionalFloat, OptionalInt
 from gspo_lab.recording.records import Record, UpdateRecord
 from gspo_lab.recording.store import Evidence
 from gspo_lab.study import Run
 
 RUN = "toy/grpo/s0"
-Row = tuple[float | None, int | None, int | None]
+Row = tuple[OptionalFloat, OptionalInt, OptionalInt]
 """Clipped share of the response tokens, response tokens, active tokens."""
 
 ROWS = st.lists(
@@ -163,7 +164,7 @@ def test_each_window_weight_and_reduction_by_hand(database: Path) -> None:
 
         def value(
             window: Window, reduce: Reduce = Reduce.MEAN, weight: Weight = Weight.OWN
-        ) -> float | None:
+        ) -> OptionalFloat:
             return read(of, Reading("clip_fraction_tokens", window, reduce, weight))[RUN].value
 
         assert value(later) == pytest.approx((0.2 * 100 + 0.6 * 300 + 0.1 * 100) / 500)

@@ -9,6 +9,7 @@ from scipy.stats import binom
 
 from gspo_lab.analysis.stats.levels import HolmStep, first_resolving, holm, nominal_level, step_down
 from gspo_lab.analysis.stats.ranking import ArmRank, Ranking, ranking
+from gspo_lab.common.plain_data import Integers
 from gspo_lab.report.templating import statement
 
 
@@ -64,13 +65,13 @@ def test_steps_reject_what_the_adjusted_p_values_reject(p_values: list[float]) -
 @pytest.mark.parametrize(
     ("looks", "level"), [((5, 8), 0.0292), ((3, 6, 9), 0.0198), ((4, 8), 0.0276)]
 )
-def test_the_constants(looks: tuple[int, ...], level: float) -> None:
+def test_the_constants(looks: Integers, level: float) -> None:
     assert nominal_level(looks, 0.05) == pytest.approx(level, abs=0.0006)
 
 
 @pytest.mark.parametrize("looks", [(5, 8), (4, 8), (3, 4, 5, 10)])
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 3])
-def test_all_looks_together_keep_alpha(looks: tuple[int, ...], alpha: float) -> None:
+def test_all_looks_together_keep_alpha(looks: Integers, alpha: float) -> None:
     d_RS = np.random.default_rng(1).standard_normal((200_000, looks[-1]))
     alarm = np.zeros(len(d_RS), dtype=bool)
     for n in looks:
@@ -88,7 +89,7 @@ def test_the_level_lies_between_bonferroni_and_alpha() -> None:
 
 
 @pytest.mark.parametrize("looks", [(2, 5), (8, 5), (5, 5), tuple(range(3, 12))])
-def test_looks_that_cannot_be_are_refused(looks: tuple[int, ...]) -> None:
+def test_looks_that_cannot_be_are_refused(looks: Integers) -> None:
     with lab_error("looks at"):
         nominal_level(looks, 0.05)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.common.atomic_files import write_json
-from gspo_lab.common.plain_data import OptionalFloat, Strings
+from gspo_lab.common.plain_data import OptionalFloat, OptionalInt, Strings
 from gspo_lab.recording.journal import Journal
 from gspo_lab.recording.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.recording.store import Evidence, ingest
@@ -144,7 +144,7 @@ def step_records(step: int, *, reward: OptionalFloat = None, updates: int = 2) -
 
 
 def answers(
-    step: int, correct: Iterable[int | None], bench: str = "addition", samples: int = 1
+    step: int, correct: Iterable[OptionalInt], bench: str = "addition", samples: int = 1
 ) -> list[Record]:
     """One answer per entry: problem p0 gets the first `samples` of them, p1 the next, ..."""
     return [

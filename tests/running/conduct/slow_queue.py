@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
 
+from gspo_lab.common.plain_data import OptionalInt
 from gspo_lab.common.states import Exit, State
 from gspo_lab.running.launch.base import Slot, WorkerProcess
 from gspo_lab.running.launch.local import LocalPool
@@ -36,7 +37,7 @@ class Job:
     def place(self) -> str:
         return self.slot.name
 
-    def poll(self) -> int | None:
+    def poll(self) -> OptionalInt:
         if self.worker:
             return self.worker.poll()
         if self.stopped:
@@ -67,7 +68,7 @@ class SlowQueue:
     The job of run b/s0 is given up instead.
     """
 
-    jobs: int | None = None
+    jobs: OptionalInt = None
     gives_up: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -88,17 +89,17 @@ class SlowQueue:
 
 
 class Unlucky(SlowQueue):
-    def __init__(self, jobs: int | None) -> None:
+    def __init__(self, jobs: OptionalInt) -> None:
         super().__init__(jobs, gives_up="b/s0")
 
 
 class NoLauncher:
-    def __init__(self, jobs: int | None) -> None:
+    def __init__(self, jobs: OptionalInt) -> None:
         pass
 
 
 class BrokenAtOnce(SlowQueue):
-    def __init__(self, jobs: int | None) -> None:
+    def __init__(self, jobs: OptionalInt) -> None:
         raise ZeroDivisionError("no queue")
 
 

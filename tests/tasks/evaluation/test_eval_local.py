@@ -16,7 +16,7 @@ from case_tables import cases
 from laboratory import json_of
 
 from gspo_lab.common.atomic_files import write_json
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 from gspo_lab.tasks.evaluation.evaluated_models import model_subject
 from gspo_lab.tasks.evaluation.evaluation_run import evaluate_subject
@@ -164,7 +164,7 @@ def test_a_model_that_cannot_be_asked_is_one_line(
     here: Path,
     problems: Path,
     monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
+    arguments: Strings,
     told: str,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

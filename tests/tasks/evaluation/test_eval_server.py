@@ -19,7 +19,7 @@ from calling import environment, gspo_lab, rows
 from laboratory import json_of
 from tiny_server import MODEL, TinyServer, free_port, serving
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.common.text import UNSEEN
 
 
@@ -310,7 +310,7 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
     ),  # without the free port: no two workers share it
 )
 def test_a_wrong_wish_is_one_line_and_leaves_nothing(
-    server: TinyServer, problems: Path, here: Path, arguments: tuple[str, ...], told: str
+    server: TinyServer, problems: Path, here: Path, arguments: Strings, told: str
 ) -> None:
     said = gspo_lab(*asking(server, *arguments))
     assert (said.code, said.out) == (2, ""), said

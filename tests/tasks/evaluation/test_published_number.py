@@ -11,14 +11,14 @@ from case_tables import cases
 
 from gspo_lab.analysis.stats.passk import checkpoint_score
 from gspo_lab.cli.published_score import PublishedNumber, sentence
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
 
 MODEL = ("--model", "tiny-qwen3", "--limit", 8, "--max-tokens", 2)
 ADDITION = ("eval", "--bench", "addition", *MODEL)
 
 
-def compared(right: int, problems: int, number: float, answers: int | None = None) -> JsonObject:
+def compared(right: int, problems: int, number: float, answers: OptionalInt = None) -> JsonObject:
     bench = bench_of("addition", {"held_out": problems}, Path(), BenchmarkOverrides())
     score = checkpoint_score([place < right for place in range(problems)], [1])
     row = {"score": score.mean, "low": score.item_low, "high": score.item_high}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt, OptionalText
 from gspo_lab.training.models.builtin_models import build, byte_tokenizer
 from gspo_lab.training.samplers.base import Request, Rollout, Sampling
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
@@ -34,15 +34,15 @@ class TinyServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, *, context: int | None = 4096, key: str | None = None) -> None:
+    def __init__(self, *, context: OptionalInt = 4096, key: OptionalText = None) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
         self.context = context
         self.key = key
         self.faults: deque[Any] = deque()
         self.always: Any = None
         self.go_on = threading.Event()
-        self.refuse: str | None = None
-        self.answers_as: str | None = MODEL
+        self.refuse: OptionalText = None
+        self.answers_as: OptionalText = MODEL
         self.error = "not this time"
         self.asked: list[JsonObject] = []
         self.times: list[float] = []

@@ -16,7 +16,7 @@ from assertions import assert_fields
 from waiting import until
 from walled import TIGHT
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalInt
 from gspo_lab.tasks.sandbox import Limits, Program, Sandbox
 from gspo_lab.tasks.sandbox.isolated_process import IsolatedProcess, PipeReader
 from gspo_lab.tasks.sandbox.sandbox import SharedOrExclusive
@@ -297,7 +297,7 @@ def test_a_program_that_kills_itself_is_wrong_unless_the_kernel_may_have_ended_i
         assert outcome.ending == ending
 
 
-def kernel_kills(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
+def kernel_kills(monkeypatch: pytest.MonkeyPatch, *counts: OptionalInt) -> None:
     """The kernel says, again and again, that it has ended so many processes for want of memory."""
     told = itertools.cycle(counts)
     monkeypatch.setattr("gspo_lab.tasks.sandbox.isolated_process.oom_kills", lambda: next(told))

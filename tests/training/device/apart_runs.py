@@ -24,7 +24,7 @@ from lottery import train, write_study
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import Integers, Strings
 from gspo_lab.recording.runfolder import RunFolder
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks.evaluation.benchmark_spec import BenchmarkOverrides, bench_of
@@ -65,7 +65,7 @@ def run_of(case: str, device: str, folder: Path) -> Run:
     return next(run for run in study.runs() if run.arm == arm)
 
 
-def losses(case: str, device: str, folder: Path, stops: tuple[int, ...] = ()) -> list[float]:
+def losses(case: str, device: str, folder: Path, stops: Integers = ()) -> list[float]:
     """Of a run that is stopped after so many steps, and taken up again each time."""
     run = run_of(case, device, folder)
     out = []

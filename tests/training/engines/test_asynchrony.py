@@ -14,7 +14,7 @@ from assertions import assert_fields
 from calling import lab_error
 from lottery import MakeRun, Memory, Trained, components, final, recorded, train
 
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalInt, Strings
 from gspo_lab.tasks.base import Problem
 from gspo_lab.training.engines.check import check_tasks
 from gspo_lab.training.engines.native.asynchrony import Asked, PendingGroups
@@ -121,7 +121,7 @@ def test_the_samplers_logprobs_are_the_behaviour_policys(trained: Trained) -> No
     assert start[0] < 1e-4 < 1e-2 < min(start[1:])
 
 
-def waiting(budget: int | None, limit: int = 5) -> PendingGroups:
+def waiting(budget: OptionalInt, limit: int = 5) -> PendingGroups:
     """One problem a step, two responses each."""
 
     def asked(step: int) -> list[Asked]:

@@ -22,6 +22,7 @@ from small_models import small_start
 import gspo_lab.training.objectives.losses.cispo as builtin
 from gspo_lab.common.atomic_files import write_json
 from gspo_lab.common.paths import CHECKPOINTS, JOURNAL, RESUME, RUN
+from gspo_lab.common.plain_data import OptionalFloat, Strings
 from gspo_lab.recording.journal import scan
 from gspo_lab.recording.records import UpdateRecord
 from gspo_lab.recording.runfolder import RunFolder
@@ -33,9 +34,9 @@ from gspo_lab.training.engines.native.loop import Loop
 from gspo_lab.training.samplers.transformers_sampler import TransformersSampler
 
 
-def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
+def flipped(update: UpdateRecord, rule: str = "gspo") -> OptionalFloat:
     """The column of a ratio rule, which mypy does not know."""
-    actual: float | None = getattr(update, f"flip_fraction_tokens_{rule}")
+    actual: OptionalFloat = getattr(update, f"flip_fraction_tokens_{rule}")
     return actual
 
 
@@ -381,7 +382,7 @@ def test_bfloat16_training_moves_float32_weights(trained: Trained) -> None:
     "overrides", [(), ("update.skip_zero_advantage=false",), ("model=tiny-qwen3-moe",)]
 )
 def test_a_weight_that_is_no_number_is_in_every_update(
-    overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+    overrides: Strings, make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run("gspo", *overrides)
     setting = components(run)
@@ -459,7 +460,7 @@ CRITIC = ("objective.advantage=gae", "objective.gae_lambda=0.9", "update.epochs=
     ],
 )
 def test_a_stopped_run_goes_on_bit_for_bit(
-    arm: str, steps: int, settings: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+    arm: str, steps: int, settings: Strings, make_run: MakeRun, tmp_path: Path
 ) -> None:
     run = make_run(arm, f"steps={steps}", "bench.lottery.every=2", *settings)
     uninterrupted = train(run, tmp_path / "whole")

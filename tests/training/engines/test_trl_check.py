@@ -10,7 +10,7 @@ from case_tables import cases
 from lottery import MakeRun
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import Strings
+from gspo_lab.common.plain_data import OptionalText, Strings
 from gspo_lab.training.engines.check import check_engine, translated
 from gspo_lab.training.engines.trl import VERSIONS, TrlEngine
 
@@ -75,7 +75,7 @@ def test_what_trl_cannot_do_is_refused(
     ("actual", "message"), [(None, "there is none"), ("1.17.0", "here is 1.17.0")]
 )
 def test_without_the_version_that_was_tested_one_line_says_what_to_install(
-    actual: str | None, message: str, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+    actual: OptionalText, message: str, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:
         if actual is None:

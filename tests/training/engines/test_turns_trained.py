@@ -13,6 +13,7 @@ import torch
 from assertions import assert_fields
 from lottery import Killed, Memory, components, final, recorded, train
 
+from gspo_lab.common.plain_data import Strings
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks import Grade, Turn, build_task, grade_answer
 from gspo_lab.tasks.evaluation.run_benchmark import turns_from_json
@@ -54,7 +55,7 @@ turn_credit = "turn"
 """
 
 
-def make(folder: Path, arm: str, task: str = "", overrides: tuple[str, ...] = ()) -> Run:
+def make(folder: Path, arm: str, task: str = "", overrides: Strings = ()) -> Run:
     folder.mkdir(exist_ok=True)
     text = STUDY.format(stop='", "'.join(map(chr, range(97, 123)))).replace(
         'name = "guess"\nmax', task + "\nmax" if task else 'name = "guess"\nmax'
@@ -133,7 +134,7 @@ def test_each_turn_reads_all_before_it_again() -> None:
     "overrides", [(), ("model=tiny-qwen3-moe", "routing_replay=rollout")], ids=["dense", "experts"]
 )
 def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
-    overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overrides: Strings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ("update.checkpoint_every=1", *overrides)
     run = make(tmp_path / "study", "turns", overrides=settings)

@@ -12,7 +12,7 @@ import torch
 import transformers as tf
 from assertions import assert_fields
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, Strings
 from gspo_lab.study import Settings, load_study
 from gspo_lab.training.models.load import computing_in
 from gspo_lab.training.models.lora import add_adapters
@@ -283,7 +283,7 @@ def test_what_lasts_is_counted_by_hand(tmp_path: Path) -> None:
         ("update.lora_rank=16",),
     ],
 )
-def test_what_the_message_names_helps(tmp_path: Path, less: tuple[str, ...]) -> None:
+def test_what_the_message_names_helps(tmp_path: Path, less: Strings) -> None:
     assert total(tmp_path, *less) < total(tmp_path) - 1e9
 
 

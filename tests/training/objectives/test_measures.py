@@ -10,7 +10,7 @@ from assertions import assert_fields
 from calling import lab_error
 from measuring import numbers
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat
 from gspo_lab.training.objectives import PRESETS, Batch, response_detail, surrogate
 from gspo_lab.training.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.training.objectives.losses import Common
@@ -61,7 +61,7 @@ def test_token_rule() -> None:
 SIZE = torch.tensor([[0.5, 0.25, 1.0, 1.0], [1.0, 0.5, 0.0, 0.0], [9.0, 0.0, 0.0, 0.0]])
 
 
-def shares_of_the_gradient(settings: Common) -> tuple[float | None, ...]:
+def shares_of_the_gradient(settings: Common) -> tuple[OptionalFloat, ...]:
     batch = Batch(MASK, ADV, 0 * L, 3, 7)
     metrics = surrogate(L, batch, settings).metrics | {"logit_gradient": SIZE}
     out = numbers(L, MASK, ADV, ALL, settings, BANDS, metrics)

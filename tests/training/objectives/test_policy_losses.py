@@ -18,7 +18,7 @@ from measuring import LN, LOGP, MASK, batch_of, gradient, numbers
 from pydantic import ValidationError
 from torch import Tensor
 
-from gspo_lab.common.plain_data import JsonObject
+from gspo_lab.common.plain_data import JsonObject, OptionalText
 from gspo_lab.training.objectives import PRESETS, Batch, Objective, prepared, surrogate
 from gspo_lab.training.objectives.losses import LOSSES, Common, loss_of
 from gspo_lab.training.objectives.losses.clipping import Bapo
@@ -462,7 +462,7 @@ def test_an_unknown_loss_is_refused_with_the_nearest_name() -> None:
     ],
 )
 def test_a_loss_refuses_settings_that_cannot_be_together(
-    settings: Common, reason: str | None
+    settings: Common, reason: OptionalText
 ) -> None:
     reasons = list(LOSSES[settings.policy_loss].refuses(settings))
     assert len(reasons) == (reason is not None)

@@ -13,7 +13,7 @@ import torch
 from cases import HORIZON, Case, Result, entropy_of, imported, peer
 from torch import Tensor
 
-from gspo_lab.common.plain_data import JsonObject, OptionalFloat
+from gspo_lab.common.plain_data import JsonObject, OptionalFloat, OptionalInt
 from gspo_lab.training.objectives import Objective
 
 # ---------------------------------------------------------------------------------------------------------------- TRL  # noqa: E501
@@ -49,7 +49,7 @@ def trl() -> Callable[..., Result]:
         loss_type: str,
         *,
         delta: OptionalFloat = None,
-        items: int | None = None,
+        items: OptionalInt = None,
         sampler_ratio: Tensor | None = None,
         cap: OptionalFloat = None,
     ) -> Result:

@@ -11,6 +11,7 @@ import torch
 from assertions import assert_fields
 from followed import SMALL, TOKENIZER
 
+from gspo_lab.common.plain_data import OptionalText
 from gspo_lab.tasks import Problem, ReplyError, Turn
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.training.models.builtin_models import build
@@ -30,9 +31,9 @@ class Echo(Addition):
     """Replies the same whatever it hears; it holds stop texts from its first character on."""
 
     max_turns = 3
-    output: str | None = REPLY
+    output: OptionalText = REPLY
 
-    def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
+    def reply(self, problem: Problem, turns: Sequence[Turn]) -> OptionalText:
         return self.output
 
 
@@ -131,7 +132,7 @@ def test_a_reply_that_leaves_no_token_is_left_out(sampler: TransformersSampler) 
 
 def test_a_reply_that_fails_ends_its_own_response_alone(sampler: TransformersSampler) -> None:
     class Broken(Echo):
-        def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
+        def reply(self, problem: Problem, turns: Sequence[Turn]) -> OptionalText:
             if problem.id == "p2" and len(turns) == 2:
                 raise ReplyError("it broke")
             return REPLY

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.plain_data import JsonMapping, JsonObject
+from gspo_lab.common.plain_data import JsonMapping, JsonObject, OptionalText
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import State
 from gspo_lab.recording.records import RunStatus, StepRecord, UpdateRecord
@@ -41,7 +41,7 @@ def responses(settings: Settings) -> int:
 
 def unsupported_reason(
     settings: Settings, processes: int, microbatches: int, sampling: str
-) -> str | None:
+) -> OptionalText:
     """Why TRL cannot train so, as the end of a sentence; None where it can."""
     if processes < 1 or microbatches < 1:
         return f"needs processes and microbatches of at least 1, not {processes} and {microbatches}"
@@ -82,7 +82,7 @@ def unsupported_reason(
     return None
 
 
-def _ignored_by_trl(settings: Settings) -> str | None:
+def _ignored_by_trl(settings: Settings) -> OptionalText:
     """What of the study's sampling TRL's generation would ignore, as what to set."""
     rollout = settings.rollout
     required = {
