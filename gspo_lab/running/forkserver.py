@@ -43,6 +43,8 @@ PRELOADED = {"native": LOOP, "trl": LOOP}
 
 Warm starts need what "native" needs.
 """
+WEIGHT_NAMES = "transformers.conversion_mapping"
+"""transformers' table of how checkpoints name their weights."""
 
 
 def serve(orders: Connection) -> Path | None:
@@ -130,6 +132,8 @@ def preload(engine: str) -> None:
     with suppress(Exception):
         if engine in PRELOADED:
             import_module(PRELOADED[engine])
+            # made at the first model that a process reads: hundreds of compiled patterns
+            import_module(WEIGHT_NAMES).get_checkpoint_conversion_mapping("")
     gc.enable()
     gc.collect()
     # a worker's collector need not walk through what it shares with the server, and so copy its

@@ -86,7 +86,7 @@ class AnswerView(View):
     time_left: PageOnly[str]
     score_meaning: PageOnly[str]
     chosen: OptionalText
-    """How the study's settings were chosen, in its own words."""
+    """How the study's settings were chosen, in its own words or by its own trials."""
     not_to_conclude: PageOnly[str]
     arms: dict[str, ArmNumbers]
     tables: PageOnly[list[ArmsTable]]
@@ -181,7 +181,7 @@ def answer_view(study: Source) -> AnswerView:
         limits=" ".join(limits),
         time_left=time_left(study),
         score_meaning=score_meaning(study),
-        chosen=study.declaration.verdict.chosen,
+        chosen=study.declaration.verdict.chosen or (TUNED if study.declaration.tune else None),
         not_to_conclude=do_not_conclude(study),
         arms=arm_numbers(study),
         tables=arm_tables(study, answered),
@@ -224,6 +224,8 @@ def time_left(study: Source) -> str:
         " evaluations."
     )
 
+
+TUNED = "each arm's by its own trials."
 
 UNSTABLE = (
     "Unstable: a run that collapsed, regressed, or ended below half of its best score; the fold on"

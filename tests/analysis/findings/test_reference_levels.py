@@ -83,7 +83,8 @@ def test_better_is_loses_less_where_both_end_below_their_start(tmp_path: Path) -
 
 def test_a_gain_that_is_kept_changes_no_headline(tmp_path: Path) -> None:
     change = levels(grpo=(0.2, 0.5, 0.4), gspo=(0.2, 0.8, 0.75))
-    with source(make_lab(tmp_path, TWO_ARMS + LAST, seeds=5, change=change)) as study:
+    database = make_lab(tmp_path, TWO_ARMS + LAST, seeds=5, change=change)
+    with source(database) as study:
         said = answer(study)
         arms = score_levels(study)
     assert arms["gspo"].kept == pytest.approx(0.55 / 0.6)
@@ -93,6 +94,7 @@ def test_a_gain_that_is_kept_changes_no_headline(tmp_path: Path) -> None:
     assert "below their start" not in text
     assert "sign is the opposite" not in text
     assert "gspo 0.220, 0.820, 0.770 (keeps 92 % of its best gain)" in statement("grounds", said)
+    assert "How the settings were chosen: not declared." in rendered(database).markdown
 
 
 def test_without_a_score_of_the_start_no_level_is_invented(tmp_path: Path) -> None:
