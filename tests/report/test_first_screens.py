@@ -135,7 +135,8 @@ def test_a_sweep_over_a_key_shows_its_curve_and_every_value_below_the_headline(
     """At 0.01 gspo ends 0.1 above grpo on every seed; no run collapsed."""
     page, report = rendered_cases["over"]
     answer = page.read_text(encoding="utf-8").partition('<div class="about">')[0]
-    places = [answer.index(mark) for mark in ('"headline"', 'id="m-score-by-value"', '"forest"')]
+    marks = ('"headline"', '"meaning', 'id="m-score-by-value"', '"forest"')
+    places = [answer.index(mark) for mark in marks]
     assert places == sorted(places)
     (view,) = report.answers.values()
     *rows, last = view.tables[0].rows
