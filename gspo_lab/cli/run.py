@@ -16,7 +16,7 @@ from gspo_lab.cli.output import console as console_for
 from gspo_lab.cli.output import print_either, print_json, print_lines
 from gspo_lab.common.atomic_files import lock_holder
 from gspo_lab.common.errors import LabError
-from gspo_lab.common.paths import CONDUCTOR_LOCK, SUBJECTS, database_of
+from gspo_lab.common.paths import CONDUCTOR_LOCK, STUDY, SUBJECTS, database_of
 from gspo_lab.common.plain_data import JsonObject
 from gspo_lab.common.registry import nearest
 from gspo_lab.common.states import Exit, State
@@ -89,19 +89,23 @@ def run(
         print_either(json, {**planned.to_json(), "edits": edits}, [*planned.lines(), *edits])
         return
     if not yes:
-        _confirm_more_runs(study)
+        _confirm_more_runs(study, begun=(runs / study.name / STUDY).is_file() and not fresh)
     options_of_run = {"on": on, "jobs": jobs, "fresh": fresh, "yes": ignore_memory_check}
     _carry_out(study, runs, output_dir, accept_mismatch, json=json, options_of_run=options_of_run)
 
 
-def _confirm_more_runs(study: "Study") -> None:
-    """Ask before a study trains more seeds than its file declares. LabError without a terminal."""
+def _confirm_more_runs(study: "Study", *, begun: bool) -> None:
+    """Ask before a study trains more seeds than its file declares. LabError without a terminal.
+
+    One that has not `begun` declares the seeds that it is asked for.
+    """
     declared = len(study.file_seeds)
     undeclared = [str(seed) for seed in study.seeds if seed not in study.file_seeds]
     if undeclared:
+        fate = "a verdict on those does not count them" if begun else "this execution declares them"
         options.warn(
             f"not among the {declared} seeds that {study.path} declares:"
-            f" {', '.join(undeclared)}; a verdict on those does not count them"
+            f" {', '.join(undeclared)}; {fate}"
         )
     if len(study.seeds) <= declared:
         return

@@ -478,11 +478,13 @@ def test_more_runs_than_declared_are_confirmed(here: Path) -> None:
     said = gspo_lab("run", path, "--seeds", "3")
     assert said.code == 2
     assert said.err.endswith(f"6 runs, and {path} declares 4: --yes trains them all\n")
-    assert f"not among the 2 seeds that {path} declares: 2; a verdict on those" in said.err
+    assert f"not among the 2 seeds that {path} declares: 2; this execution declares" in said.err
     assert gspo_lab("run", path, "--seeds", "3", "--dry-run").code == 0
     refused = gspo_lab("plan", path, "--seeds", "3", "--seed", "4")
     assert "--seed and --seeds: name one seed, or several" in refused.err
     assert "x 1 seeds = 2 runs" in gspo_lab("plan", path, "--seed", "65").out
+    leave_runs(path, here / "runs")
+    assert "2; a verdict on those does not count" in gspo_lab("run", path, "--seeds", "3").err
 
 
 def test_a_dry_run_of_a_finished_study_says_what_run_would_say(here: Path) -> None:
